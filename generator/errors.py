@@ -6,9 +6,10 @@ To add one: derive from the class whose exit code fits; one class per kind of mi
 
 from __future__ import annotations
 
+import copy
 import difflib
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ..errors import (
     EXIT_FAILED,
@@ -27,20 +28,84 @@ __all__ = [
     "EXIT_MACHINE",
     "EXIT_OK",
     "EXIT_REQUEST",
+    "BindError",
     "ErrorGroup",
+    "GradError",
     "JudgedError",
+    "LanguageError",
+    "LowerError",
     "MachineError",
+    "NormalError",
     "OpwrightError",
     "Place",
     "SpecError",
     "did_you_mean",
     "raise_all",
+    "raise_together",
     "short_path",
 ]
 
 
 class SpecError(OpwrightError):
-    """A spec says something that is not in the language, or contradicts itself."""
+    """A spec says something that is not in the language, or contradicts itself.
+
+    others: further mistakes found in the same run; `errors` and `render()` hold them too.
+    """
+
+    def __init__(self, message: str, *, place: Place | None = None, hint: str | None = None,
+                 others: Iterable[OpwrightError] = ()) -> None:
+        super().__init__(message, place=place, hint=hint or None)
+        self.others: tuple[OpwrightError, ...] = tuple(others)
+
+    @property
+    def errors(self) -> tuple[OpwrightError, ...]:
+        if not self.others:
+            return (self,)
+        alone = copy.copy(self)
+        alone.others = ()
+        return (alone, *(single for other in self.others for single in other.errors))
+
+    def render(self) -> str:
+        if not self.others:
+            return super().render()
+        return ErrorGroup(self.errors).render()
+
+    def to_json(self) -> dict[str, Any]:
+        if not self.others:
+            return super().to_json()
+        return super().to_json() | {"errors": [e.to_json() for e in self.errors]}
+
+
+class LanguageError(SpecError):
+    """A text is not an expression, statement or type of the language."""
+
+
+class BindError(SpecError):
+    """A spec cannot be bound to this key or call: names, types or extents do not fit."""
+
+
+class NormalError(SpecError):
+    """A program breaks a rule of the Bound or Normal level."""
+
+
+class GradError(SpecError):
+    """A derivative that is asked for does not exist, or contradicts the declared one."""
+
+
+class LowerError(SpecError):
+    """A program has no lowering to the target as written."""
+
+
+def raise_together(errors: Iterable[SpecError]) -> None:
+    """Raise nothing, or the first error by place with the rest in its `.others`."""
+    flat = [e for error in errors for e in error.errors]
+    if not flat:
+        return
+    flat.sort(key=lambda e: (e.place.file, e.place.line, e.place.column) if e.place else ("", 0, 0))
+    first, *rest = flat
+    assert isinstance(first, SpecError)
+    first.others = tuple(rest)
+    raise first
 
 
 class JudgedError(OpwrightError):

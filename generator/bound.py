@@ -1,0 +1,243 @@
+"""The Bound level: a spec for one `BindKey`, every name resolved and every expression typed.  Normal is a subset.
+
+Only data lives here (frozen trees and their text); `bind.py` makes Bound from a spec, `normal.py` makes Normal from
+Bound, `grad.py` makes a Normal adjoint from Normal, `loops.py` and the judge's oracle read it.
+
+Vocabulary
+  scalar dim    one extent: a name of an input's axis, or an expression over dims and attributes
+  batch pack    any number of axes used whole (`*B`); its rank is a run-time matter.  `kind='broadcast'` joins shapes
+  static pack   never seen here: `bind.py` expanded `*I` into lanes `I[0]`, `I[1]` …, one `Axis` a lane
+  index var     scalar (`i`) or pack (`*b`, which walks all axes of one batch pack)
+
+May import: expr, types.  To add a field: give it a default, print it in `show_bound`, check it in `verify`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .expr import Assign, Expr, show, show_block
+from .types import DType
+
+__all__ = ["Attr", "Axis", "BindKey", "BoundOp", "Dim", "DimUse", "Rule", "Statement", "Tensor", "show_bound"]
+
+StaticValue = bool | int | float | str | None | tuple[int, ...]
+
+
+@dataclass(frozen=True, order=True)
+class BindKey:
+    """Everything constant in a kernel.  Each field is sorted (name, value) pairs; values are plain data.
+
+    types     type variable -> DType name, e.g. (("A", "f32"), ("T", "bf16"))
+    static    static attribute -> value (bool, int, float, str, None)
+    present   optional input or optional attribute -> bool
+    lengths   list input, or ints attribute whose length is static -> int
+    ranks     static pack -> rank
+    """
+
+    types: tuple[tuple[str, str], ...] = ()
+    static: tuple[tuple[str, StaticValue], ...] = ()
+    present: tuple[tuple[str, bool], ...] = ()
+    lengths: tuple[tuple[str, int], ...] = ()
+    ranks: tuple[tuple[str, int], ...] = ()
+
+    def dtype(self, var: str) -> DType:
+        return DType(dict(self.types)[var])
+
+    def show(self) -> str:
+        """`T=f32, axis…`: what a person reads in tables."""
+        parts = [f"{k}={v}" for group in (self.types, self.static, self.present, self.lengths, self.ranks)
+                 for k, v in group]
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True)
+class Dim:
+    """An extent with a name.  Exactly one of `sources` or `expr` says where its value comes from.
+
+    pack     a batch/broadcast pack; `broadcast` joins the shapes of all its sources, else they must be equal
+    rank     of a pack: None when unknown until run time and free (takes what is left), else an integer expression
+    expr     a derived extent (`let`, an attribute, an output's own extent); of packs: a `Name` of another pack or attribute
+    sources  (flat input name, position in its `dims`); the first gives the value, the others are checked
+    data     True for `sizes`: the expression reads inputs
+    """
+
+    name: str
+    pack: bool = False
+    broadcast: bool = False
+    rank: Expr | None = None
+    expr: Expr | None = None
+    sources: tuple[tuple[str, int], ...] = ()
+    data: bool = False
+
+
+@dataclass(frozen=True)
+class DimUse:
+    """One entry of a tensor's logical shape.
+
+    extent   integer expression (a `Name(kind='dim')` in the plain case), or `Name(kind='pack')` when `pack`
+    at       attribute (`axis` or `axes`) that says where this dim sits in the physical shape; None: in order
+    keep     of outputs, `1@dim if keepdim` with keepdim true: axes of extent 1 put back at `at` (as many as `axes` names)
+    """
+
+    extent: Expr
+    pack: bool = False
+    at: str | None = None
+    keep: bool = False
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An input, output or temporary.
+
+    index order in `Load`/`Target` is the order of `dims` (logical), whatever the physical layout.
+    shape_known False marks a temporary whose dims were inferred from its first statement (they are filled all the same).
+    """
+
+    name: str
+    dtype: DType
+    dims: tuple[DimUse, ...]
+    role: str                      # input | output | temp
+    list_of: str | None = None     # entries of a list input are bound as tensors `xs.0`, `xs.1` …; this names `xs`
+    aux: bool = False
+
+
+@dataclass(frozen=True)
+class Attr:
+    """A run-time attribute: kind is `int float bool scalar axis axes ints floats`."""
+
+    name: str
+    kind: str
+    dtype: DType                   # i64 for int, axis, ints; f64 for float; the dtype of use for scalar
+    default: object = None
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An index variable of a statement: `extent` is an integer expression, or `Name(kind='pack')` when `pack`."""
+
+    name: str
+    extent: Expr
+    pack: bool = False
+
+
+@dataclass(frozen=True)
+class Statement:
+    """`assign` with its free index variables in loop order (first appearance: target, then value).
+
+    reads and writes of one statement follow all earlier statements.  `recur` names the free axis over which the
+    statement reads its own target (or that of its group) at smaller indices; None otherwise.
+    """
+
+    assign: Assign
+    axes: tuple[Axis, ...]
+    reduced: tuple[tuple[str, Axis], ...] = ()   # (name as declared, axis) of every Reduce index inside the value
+    recur: str | None = None
+
+    @property
+    def target(self) -> str:
+        return self.assign.target.name
+
+    def axis(self, name: str) -> Axis:
+        """The free or reduced axis of this name; raises KeyError."""
+        for a in self.axes:
+            if a.name == name:
+                return a
+        return dict(self.reduced)[name]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One `require`: `expr` is typed and boolean; `data` when it reads inputs (then it is checked for all free `axes`)."""
+
+    text: str
+    expr: Expr
+    data: bool = False
+    axes: tuple[Axis, ...] = ()
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class BoundOp:
+    """A spec for one key.  Index names are unique within a statement; tensors are SSA but for updates of one target."""
+
+    name: str
+    key: BindKey
+    inputs: tuple[Tensor, ...]        # flat: absent optionals left out, lists expanded to `xs.0` …
+    outputs: tuple[Tensor, ...]
+    temps: tuple[Tensor, ...]
+    attrs: tuple[Attr, ...]
+    dims: tuple[Dim, ...]             # in an order in which each depends on earlier ones only
+    rules: tuple[Rule, ...]
+    body: tuple[Statement, ...]
+    inplace: tuple[tuple[str, str], ...] = ()
+    slots: tuple[tuple[str, int], ...] = ()   # (flat input name, position among OwCall.in incl. absent ones)
+    notes: tuple[str, ...] = field(default=(), compare=False)
+
+    def tensor(self, name: str) -> Tensor:
+        """Any tensor by name; raises KeyError."""
+        for t in (*self.inputs, *self.outputs, *self.temps):
+            if t.name == name:
+                return t
+        raise KeyError(name)
+
+    def dim(self, name: str) -> Dim:
+        for d in self.dims:
+            if d.name == name:
+                return d
+        raise KeyError(name)
+
+
+def show_dim_use(d: DimUse) -> str:
+    text = ("*" if d.pack else "") + show(d.extent)
+    if d.keep:
+        text = "1"
+    return text + (f"@{d.at}" if d.at else "")
+
+
+def show_tensor(t: Tensor) -> str:
+    return f"{t.name}: {'aux ' if t.aux else ''}{t.dtype}[{', '.join(show_dim_use(d) for d in t.dims)}]"
+
+
+def show_axis(a: Axis) -> str:
+    return f"{'*' if a.pack else ''}{a.name} in {show(a.extent)}"
+
+
+def show_bound(op: BoundOp) -> str:
+    """What `opwright show OP --level bound|normal` prints.  The statements re-parse; the head is for people."""
+    lines = [f"op {op.name}  [{op.key.show()}]"]
+    lines += [f"  in    {show_tensor(t)}" for t in op.inputs]
+    lines += [f"  attr  {a.name}: {a.kind} {a.dtype}" for a in op.attrs]
+    for d in op.dims:
+        star = "*" if d.pack else ""
+        if d.expr is not None:
+            lines.append(f"  dim   {star}{d.name} = {show(d.expr)}{'  (reads data)' if d.data else ''}")
+        else:
+            lines.append(f"  dim   {star}{d.name} from {', '.join(f'{n}.{k}' for n, k in d.sources)}"
+                         + (" broadcast" if d.broadcast else ""))
+    lines += [f"  rule  {r.text}" for r in op.rules]
+    lines += [f"  temp  {show_tensor(t)}" for t in op.temps]
+    lines += [f"  out   {show_tensor(t)}" for t in op.outputs]
+    for s in op.body:
+        axes = ", ".join(show_axis(a) for a in s.axes)
+        if s.reduced:
+            axes += " | " + ", ".join(show_axis(a) for _, a in s.reduced)
+        tail = f"   recur {s.recur}" if s.recur else ""
+        lines.append(f"  for [{axes}]{tail}")
+        lines.append("    " + show_block((s.assign,)).rstrip("\n"))
+    return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True)
+class KernelText:
+    """One printed kernel: what the emitters give, the judge builds and the runtime loads.
+
+    source is a whole translation unit exporting `symbol`, `symbol_infer`, `symbol_workspace` (runtime/include/opwright/abi.h);
+    several may be joined into one file, since everything else in them is static and named after the symbol.
+    row is the table row of docs/internals.md.
+    """
+
+    symbol: str
+    source: str
+    row: dict[str, object]
+    dialect: str

@@ -1,0 +1,720 @@
+"""The expression language: nodes, parser, printer.  `parse(print(x)) == x` for every statement.
+
+One family of nodes serves the Spec, Bound and Normal levels: a node is born untyped (`dtype is None`, names of no
+kind); `bind.py` resolves names and fills dtypes; `normal.py` rewrites without new node kinds.
+
+May import: errors.  To add a function of the language: a row in `FUNCTIONS` here, its typing rule in `bind.py`,
+its value and radius in `validators/oracle.py`, its derivative in `grad.py`, its text in `emit/c_like.py`.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, TypeVar, cast
+
+from .errors import LanguageError, Place
+from .types import DType
+
+__all__ = [
+    "FUNCTIONS", "REDUCTIONS", "And", "Assign", "Bin", "Block", "Call", "Cmp", "Decl", "Expr", "Fold", "If",
+    "IsNone", "Item", "Load", "Name", "Not", "Num", "Or", "Reduce", "Select", "Skip", "Span", "Star", "Stmt",
+    "Str", "Target", "Un", "children", "parse_expr", "parse_statements", "show", "show_block", "substitute",
+    "transform", "walk",
+]
+
+REDUCTIONS = ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin")
+MODES = ("=", "+=", "*=", "set", "max", "min", "any", "all")
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of the language: how many arguments, and the error of a float evaluation in ulp of the result."""
+
+    arity: tuple[int, int]
+    ulp: float = 0.5
+    doc: str = ""
+
+
+#: Every function, with the ulp that its kernels may be off by (0: exact; 0.5: correctly rounded).
+FUNCTIONS: dict[str, Function] = {
+    "exp": Function((1, 1), 2), "exp2": Function((1, 1), 2), "expm1": Function((1, 1), 2),
+    "log": Function((1, 1), 2), "log2": Function((1, 1), 2), "log10": Function((1, 1), 2), "log1p": Function((1, 1), 2),
+    "sqrt": Function((1, 1), 0.5), "rsqrt": Function((1, 1), 2),
+    "sin": Function((1, 1), 2), "cos": Function((1, 1), 2), "tan": Function((1, 1), 4),
+    "asin": Function((1, 1), 4), "acos": Function((1, 1), 4), "atan": Function((1, 1), 4), "atan2": Function((2, 2), 4),
+    "sinh": Function((1, 1), 4), "cosh": Function((1, 1), 4), "tanh": Function((1, 1), 4),
+    "asinh": Function((1, 1), 4), "acosh": Function((1, 1), 4), "atanh": Function((1, 1), 4),
+    "sigmoid": Function((1, 1), 4), "erf": Function((1, 1), 4), "erfc": Function((1, 1), 8),
+    "pow": Function((2, 2), 4, "same as **"),
+    "abs": Function((1, 1), 0), "sign": Function((1, 1), 0),
+    "floor": Function((1, 1), 0), "ceil": Function((1, 1), 0), "trunc": Function((1, 1), 0),
+    "round": Function((1, 1), 0, "half to even"),
+    "fmod": Function((2, 2), 0), "cdiv": Function((2, 2), 0, "integer division rounding up"),
+    "tdiv": Function((2, 2), 0, "integer division rounding to zero"),
+    "trem": Function((2, 2), 0, "remainder with the dividend's sign"),
+    "isnan": Function((1, 1), 0), "isinf": Function((1, 1), 0), "isfinite": Function((1, 1), 0),
+    "signbit": Function((1, 1), 0), "same": Function((2, 2), 0, "equal, with nan the same as nan"),
+    "order": Function((1, 1), 0, "key of a total order: nan greatest, -0 == +0"),
+    "max": Function((2, 8), 0, "nan if any argument is nan"), "min": Function((2, 8), 0, "nan if any argument is nan"),
+    "fmax": Function((2, 2), 0, "the other argument if one is nan"),
+    "fmin": Function((2, 2), 0, "the other argument if one is nan"),
+    "complex": Function((2, 2), 0), "real": Function((1, 1), 0), "imag": Function((1, 1), 0), "conj": Function((1, 1), 0),
+    "philox": Function((3, 3), 0, "word (seed, offset, lane 0..3) of Philox 4x32-10, as u32 in i64"),
+    "uniform": Function((1, 1), 0, "u32 to [0, 1) with 24 bits"),
+    "linear": Function((1, 2), 0, "row-major position of a pack of indices: linear(*b) or linear(*(lanes), *I)"),
+    "lane": Function((2, 2), 0, "lane(b, d): index d of the pack b"),
+    "rank": Function((1, 1), 0, "number of axes of a pack"),
+    "len": Function((1, 1), 0, "number of entries of a list or of an ints attribute"),
+    "start": Function((2, 2), 0, "start(N, k): sum of the extents N of the lists entries before k"),
+    "total": Function((1, 1), 0, "total(N): sum of the extents N over a list"),
+    "dtype_max": Function((0, 0), 0), "dtype_min": Function((0, 0), 0),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Where a node stands: 1-based line and column in `file`."""
+
+    file: str
+    line: int
+    col: int
+    end: int = 0
+
+    @property
+    def place(self) -> Place:
+        """Where an error points; its source line is read from the file when there is one."""
+        return Place.in_file(self.file, self.line, self.col, max(self.end - self.col, 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expr:
+    """A node.  `dtype` is filled by the binder; spans never take part in equality."""
+
+    span: Span | None = field(default=None, compare=False, repr=False)
+    dtype: DType | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Num(Expr):
+    """A literal (int, float, bool), inf and nan included."""
+
+    value: int | float
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Num) or type(self.value) is not type(other.value) or self.dtype is not other.dtype:
+            return False
+        if isinstance(self.value, float) and math.isnan(self.value):
+            return math.isnan(other.value)
+        return self.value == other.value and math.copysign(1, self.value) == math.copysign(1, other.value)
+
+    def __hash__(self) -> int:
+        return hash(("num", type(self.value).__name__, repr(self.value), self.dtype))
+
+
+@dataclass(frozen=True)
+class Str(Expr):
+    """A string, only compared with static attributes."""
+
+    value: str
+
+
+@dataclass(frozen=True)
+class Name(Expr):
+    """A name.  After binding `kind` is one of `attr dim index pack packindex input const`."""
+
+    id: str
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class Item(Expr):
+    """Lane `lane` of an ints attribute (`kind='attr'`) or of a static pack's extents (`kind='dim'`); Bound only."""
+
+    id: str
+    lane: int
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class Load(Expr):
+    """`tensor[index, …]`, or `tensor[item][index, …]` for a list input.  An index may be `Star` of a pack."""
+
+    tensor: str
+    index: tuple[Expr, ...]
+    item: Expr | None = None
+
+
+@dataclass(frozen=True)
+class Call(Expr):
+    """A function of `FUNCTIONS`, or a cast when `fn` is a type variable or a dtype name."""
+
+    fn: str
+    args: tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class Un(Expr):
+    """`-x` or `~x`."""
+
+    op: str
+    x: Expr
+
+
+@dataclass(frozen=True)
+class Bin(Expr):
+    """`+ - * / // % ** & | ^ << >>`; // and % floor, on integers and floats."""
+
+    op: str
+    left: Expr
+    right: Expr
+
+
+@dataclass(frozen=True)
+class Cmp(Expr):
+    """`== != < <= > >=`; a chain parses to `And` of comparisons.  Also `in` over static values."""
+
+    op: str
+    left: Expr
+    right: Expr
+
+
+@dataclass(frozen=True)
+class And(Expr):
+    xs: tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class Or(Expr):
+    xs: tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class Not(Expr):
+    x: Expr
+
+
+@dataclass(frozen=True)
+class Select(Expr):
+    """`then if test else other`; only the chosen side is evaluated (loads of the other never happen)."""
+
+    test: Expr
+    then: Expr
+    other: Expr
+
+
+@dataclass(frozen=True)
+class IsNone(Expr):
+    """`name is None` (or `is not None` when `negate`)."""
+
+    id: str
+    negate: bool
+
+
+@dataclass(frozen=True)
+class Decl(Expr):
+    """An index where it is declared: `i`, `i in N`, `*p`, `*p in P`."""
+
+    id: str
+    pack: bool = False
+    extent: Expr | None = None
+
+
+@dataclass(frozen=True)
+class Reduce(Expr):
+    """`sum[i, *n](body)`."""
+
+    kind: str
+    indices: tuple[Decl, ...]
+    body: Expr
+
+
+@dataclass(frozen=True)
+class Fold(Expr):
+    """`sum(lanes)`: over the lanes of a static pack expression; gone after binding."""
+
+    kind: str
+    body: Expr
+
+
+@dataclass(frozen=True)
+class Star(Expr):
+    """`*x`: a pack used whole, or a pack expression by lane."""
+
+    x: Expr
+
+
+@dataclass(frozen=True)
+class Skip(Expr):
+    """The `skip` of a guarded store."""
+
+
+@dataclass(frozen=True)
+class TupleLit(Expr):
+    """`(0, 1, inf)` after `in`, in static tests."""
+
+    xs: tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a statement writes: `name[index, …]`, or `name[item][index, …]` of a list output."""
+
+    name: str
+    index: tuple[Expr, ...]
+    item: Expr | None = None
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Assign:
+    """`target mode value [if guard else skip]`."""
+
+    target: Target
+    mode: str
+    value: Expr
+    guard: Expr | None = None
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class If:
+    """A static choice of statements; gone after binding."""
+
+    test: Expr
+    then: Block
+    orelse: Block
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+Stmt = Assign | If
+Block = tuple[Stmt, ...]
+
+# ------------------------------------------------------------------------------------------------- walking
+
+E = TypeVar("E", bound=Expr)
+
+
+def children(x: Expr) -> tuple[Expr, ...]:
+    """Direct sub-expressions, in source order."""
+    out: list[Expr] = []
+    for f in fields(x):
+        if f.name in ("span", "dtype"):
+            continue
+        v = getattr(x, f.name)
+        if isinstance(v, Expr):
+            out.append(v)
+        elif isinstance(v, tuple):
+            out.extend(e for e in v if isinstance(e, Expr))
+    return tuple(out)
+
+
+def walk(x: Expr) -> Iterator[Expr]:
+    """`x` and everything below it, parents first."""
+    yield x
+    for c in children(x):
+        yield from walk(c)
+
+
+def transform(x: E, fn: Callable[[Expr], Expr | None]) -> Expr:
+    """Rebuild bottom-up: `fn` sees each node with new children and may return a replacement (None keeps it)."""
+    changes: dict[str, Any] = {}
+    for f in fields(x):
+        if f.name in ("span", "dtype"):
+            continue
+        v = getattr(x, f.name)
+        if isinstance(v, Expr):
+            w = transform(v, fn)
+            if w is not v:
+                changes[f.name] = w
+        elif isinstance(v, tuple) and any(isinstance(e, Expr) for e in v):
+            ws = tuple(transform(e, fn) if isinstance(e, Expr) else e for e in v)
+            if any(a is not b for a, b in zip(v, ws, strict=True)):
+                changes[f.name] = ws
+    y: Expr = replace(x, **changes) if changes else x
+    return fn(y) or y
+
+
+def substitute(x: Expr, names: dict[str, Expr]) -> Expr:
+    """Replace free names (indices, lanes); indices declared by a `Reduce` inside shadow nothing by construction."""
+
+    def put(n: Expr) -> Expr | None:
+        return names.get(n.id) if isinstance(n, Name) else None
+
+    return transform(x, put)
+
+
+# ------------------------------------------------------------------------------------------------- parsing
+
+_BIN: dict[type[ast.operator], str] = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",
+    ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.LShift: "<<", ast.RShift: ">>",
+}
+_CMP: dict[type[ast.cmpop], str] = {
+    ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
+}
+#: Deep nesting is refused: no operator needs it, and recursion must never be a stranger's to exhaust.
+MAX_DEPTH = 60
+MAX_TEXT = 64 * 1024
+
+
+#: Maps a position inside a text (line from 1, column from 0, in characters) to a line and column (from 1) of its file.
+Locate = Callable[[int, int], tuple[int, int]]
+
+
+class _Parser:
+    """Python's `ast` under a whitelist.  `locate` says where each position of `text` stands in its file."""
+
+    def __init__(self, text: str, file: str, locate: Locate) -> None:
+        self.text, self.file, self.locate = text, file, locate
+        self.lines = text.split("\n")
+        self.ascii = text.isascii()
+        self.depth = 0
+
+    def at(self, line: int, col: int) -> tuple[int, int]:
+        """`ast` counts columns in UTF-8 bytes; people count characters."""
+        if not self.ascii and 1 <= line <= len(self.lines):
+            col = len(self.lines[line - 1].encode()[:col].decode(errors="replace"))
+        return self.locate(line, col)
+
+    def span(self, n: ast.AST) -> Span:
+        line: int = getattr(n, "lineno", 1)
+        col: int = getattr(n, "col_offset", 0)
+        row, start = self.at(line, col)
+        end = start + 1
+        if getattr(n, "end_lineno", line) == line:
+            end_row, stop = self.at(line, getattr(n, "end_col_offset", None) or col + 1)
+            end = stop if end_row == row else end
+        return Span(self.file, row, start, end)
+
+    def place(self, line: int, col: int) -> Place:
+        row, start = self.locate(line, max(col, 0))
+        return Place.in_file(self.file, row, start)
+
+    def fail(self, n: ast.AST, what: str, hint: str = "") -> LanguageError:
+        return LanguageError(what, place=self.span(n).place, hint=hint)
+
+    def tree(self, mode: Literal["eval", "exec"]) -> ast.Expression | ast.Module:
+        if len(self.text) > MAX_TEXT:
+            raise LanguageError(f"a text of {len(self.text)} characters (limit {MAX_TEXT})", place=self.place(1, 0))
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", SyntaxWarning)  # `1[i]`, `"a" is x`: refused below with a place
+                return cast("ast.Expression | ast.Module", ast.parse(self.text, mode=mode, feature_version=(3, 11)))
+        except SyntaxError as e:
+            raise LanguageError(f"cannot read this: {e.msg}", place=self.place(e.lineno or 1, (e.offset or 1) - 1),
+                                hint="an expression" if mode == "eval" else
+                                "a statement is `y[i] = …`, `y[i] += …`, `y[i]: set = …` or `if test:`") from None
+        except (ValueError, RecursionError, MemoryError):
+            raise LanguageError("cannot read this text (null bytes or nesting too deep)",
+                                place=self.place(1, 0)) from None
+
+    # -- expressions
+    def expr(self, n: ast.AST) -> Expr:
+        self.depth += 1
+        try:
+            if self.depth > MAX_DEPTH:
+                raise self.fail(n, f"expression nested deeper than {MAX_DEPTH}", "name the parts: `t[...] = ...`")
+            return self._expr(n)
+        finally:
+            self.depth -= 1
+
+    def _expr(self, n: ast.AST) -> Expr:
+        s = self.span(n)
+        match n:
+            case ast.Constant(value=bool() | int() | float() as v):
+                return Num(v, span=s)
+            case ast.Constant(value=str() as text):
+                return Str(text, span=s)
+            case ast.Name(id="inf"):
+                return Num(math.inf, span=s)
+            case ast.Name(id="nan"):
+                return Num(math.nan, span=s)
+            case ast.Name(id="skip"):
+                return Skip(span=s)
+            case ast.Name(id=name):
+                return Name(name, span=s)
+            case ast.UnaryOp(op=ast.USub(), operand=x):
+                inner = self.expr(x)
+                if isinstance(inner, Num) and not isinstance(inner.value, bool):
+                    return Num(-inner.value, span=s)
+                return Un("-", inner, span=s)
+            case ast.UnaryOp(op=ast.UAdd(), operand=x):
+                return self.expr(x)
+            case ast.UnaryOp(op=ast.Invert(), operand=x):
+                return Un("~", self.expr(x), span=s)
+            case ast.UnaryOp(op=ast.Not(), operand=x):
+                return Not(self.expr(x), span=s)
+            case ast.BinOp(left=a, op=op, right=b) if type(op) in _BIN:
+                return Bin(_BIN[type(op)], self.expr(a), self.expr(b), span=s)
+            case ast.BoolOp(op=op, values=xs):
+                items = tuple(self.expr(x) for x in xs)
+                return And(items, span=s) if isinstance(op, ast.And) else Or(items, span=s)
+            case ast.Compare(left=x, ops=[ast.Is() | ast.IsNot() as op], comparators=[ast.Constant(value=None)]):
+                if not isinstance(x, ast.Name):
+                    raise self.fail(n, "`is None` asks about an input or attribute by name")
+                return IsNone(x.id, isinstance(op, ast.IsNot), span=s)
+            case ast.Compare(left=x, ops=[ast.In()], comparators=[ast.Tuple(elts=elts)]):
+                return Cmp("in", self.expr(x), TupleLit(tuple(self.expr(e) for e in elts), span=s), span=s)
+            case ast.Compare(left=first, ops=ops, comparators=rest):
+                parts: list[Expr] = []
+                left = self.expr(first)
+                for op, r in zip(ops, rest, strict=True):
+                    if type(op) not in _CMP:
+                        raise self.fail(n, f"comparison `{type(op).__name__}` is not in the language",
+                                        "use == != < <= > >= or `is None`")
+                    right = self.expr(r)
+                    parts.append(Cmp(_CMP[type(op)], left, right, span=s))
+                    left = right
+                return parts[0] if len(parts) == 1 else And(tuple(parts), span=s)
+            case ast.IfExp(test=t, body=a, orelse=b):
+                return Select(self.expr(t), self.expr(a), self.expr(b), span=s)
+            case ast.Starred(value=x):
+                return Star(self.expr(x), span=s)
+            case ast.Subscript(value=ast.Name(id=name), slice=sl):
+                return Load(name, self.index(sl), span=s)
+            case ast.Subscript(value=ast.Subscript(value=ast.Name(id=name), slice=item), slice=sl):
+                return Load(name, self.index(sl), self.expr(item), span=s)
+            case ast.Call(func=ast.Subscript(value=ast.Name(id=kind), slice=sl), args=[body], keywords=[]):
+                if kind not in REDUCTIONS:
+                    raise self.fail(n, f"`{kind}[…](…)` is not a reduction", f"one of {', '.join(REDUCTIONS)}")
+                return Reduce(kind, self.decls(sl), self.expr(body), span=s)
+            case ast.Call(func=ast.Name(id=fn), args=args, keywords=[]):
+                xs = tuple(self.expr(a) for a in args)
+                if fn in ("sum", "prod", "any", "all") or (fn in ("max", "min") and len(xs) == 1):
+                    if len(xs) != 1:
+                        raise self.fail(n, f"`{fn}(…)` folds the lanes of one pack expression",
+                                        f"a reduction over an index is `{fn}[i](…)`")
+                    return Fold(fn, xs[0], span=s)
+                return Call(fn, xs, span=s)
+        what = type(n).__name__
+        raise self.fail(n, f"`{what}` is not in the expression language",
+                        "allowed: numbers, names, loads, casts, calls, arithmetic, comparisons, and/or/not, "
+                        "`a if c else b`, reductions `sum[i](…)`")
+
+    def index(self, sl: ast.AST) -> tuple[Expr, ...]:
+        items = sl.elts if isinstance(sl, ast.Tuple) else [sl]
+        return tuple(self.one_index(i) for i in items)
+
+    def one_index(self, n: ast.AST) -> Expr:
+        match n:
+            case ast.Compare(left=ast.Name(id=name), ops=[ast.In()], comparators=[e]):
+                return Decl(name, False, self.expr(e), span=self.span(n))
+            case ast.Starred(value=ast.Compare(left=ast.Name(id=name), ops=[ast.In()], comparators=[e])):
+                return Decl(name, True, self.expr(e), span=self.span(n))
+            case ast.Slice():
+                raise self.fail(n, "slices are not in the language", "index with expressions: x[start + i * step]")
+        return self.expr(n)
+
+    def decls(self, sl: ast.AST) -> tuple[Decl, ...]:
+        out: list[Decl] = []
+        for i in self.index(sl):
+            match i:
+                case Decl():
+                    out.append(i)
+                case Name(id=name):
+                    out.append(Decl(name, span=i.span))
+                case Star(x=Name(id=name)):
+                    out.append(Decl(name, True, span=i.span))
+                case _:
+                    raise LanguageError("a reduction names its indices", place=i.span.place if i.span else None,
+                                        hint="sum[i, *n](…) or sum[k in K](…)")
+        return tuple(out)
+
+    # -- statements
+    def target(self, n: ast.AST) -> Target:
+        match n:
+            case ast.Name(id=name):
+                return Target(name, (), span=self.span(n))
+            case ast.Subscript(value=ast.Name(id=name), slice=ast.Tuple(elts=[])):
+                return Target(name, (), span=self.span(n))
+            case ast.Subscript(value=ast.Name(id=name), slice=sl):
+                return Target(name, self.index(sl), span=self.span(n))
+            case ast.Subscript(value=ast.Subscript(value=ast.Name(id=name), slice=item), slice=sl):
+                return Target(name, self.index(sl), self.expr(item), span=self.span(n))
+        raise self.fail(n, "a statement writes `name[index, …]`")
+
+    def block(self, body: Sequence[ast.stmt], errors: list[LanguageError]) -> Block:
+        out: list[Stmt] = []
+        for st in body:
+            try:
+                out.append(self.stmt(st, errors))
+            except LanguageError as e:
+                errors.append(e)
+        return tuple(out)
+
+    def stmt(self, st: ast.stmt, errors: list[LanguageError]) -> Stmt:
+        s = self.span(st)
+        match st:
+            case ast.Assign(targets=[t], value=v):
+                return self.assign(self.target(t), "=", v, s)
+            case ast.AugAssign(target=t, op=ast.Add(), value=v):
+                return self.assign(self.target(t), "+=", v, s)
+            case ast.AugAssign(target=t, op=ast.Mult(), value=v):
+                return self.assign(self.target(t), "*=", v, s)
+            case ast.AnnAssign(target=t, annotation=ast.Name(id=mode), value=ast.expr() as v) if mode in MODES:
+                return self.assign(self.target(t), mode, v, s)
+            case ast.If(test=test, body=body, orelse=orelse):
+                return If(self.expr(test), self.block(body, errors), self.block(orelse, errors), span=s)
+        raise self.fail(st, "not a statement of the language",
+                        "`y[i] = …`, `y[i] += …`, `y[i] *= …`, `y[i]: set = …` (set max min any all), or `if static:`")
+
+    def assign(self, target: Target, mode: str, v: ast.AST, s: Span) -> Assign:
+        value = self.expr(v)
+        guard: Expr | None = None
+        if isinstance(value, Select) and isinstance(value.other, Skip):
+            value, guard = value.then, value.test
+        for x in walk(value):
+            if isinstance(x, Skip):
+                raise LanguageError("`skip` stands only as `target = value if cond else skip`",
+                                    place=x.span.place if x.span else None)
+        return Assign(target, mode, value, guard, span=s)
+
+
+def _affine(line: int, col: int) -> Locate:
+    return lambda row, at: (line + row - 1, col + at)
+
+
+def parse_expr(text: str, *, file: str = "<text>", line: int = 1, col: int = 1, locate: Locate | None = None) -> Expr:
+    """Parse one expression that stands at `line:col` of `file` (or as `locate` says).  Raises `LanguageError`."""
+    lead = len(text) - len(text.lstrip())
+    base = locate or _affine(line, col)
+
+    def shifted(row: int, at: int) -> tuple[int, int]:
+        return base(row, at + lead) if row == 1 else base(row, at)
+
+    p = _Parser(text.strip(), file, shifted)
+    if not p.text:
+        raise LanguageError("an expression is missing here", place=p.place(1, 0))
+    body = p.tree("eval")
+    assert isinstance(body, ast.Expression)
+    return p.expr(body.body)
+
+
+def parse_statements(text: str, *, file: str = "<text>", line: int = 1, col: int = 1,
+                     locate: Locate | None = None) -> Block:
+    """Parse a `compute` block.  Raises `LanguageError`; one with several mistakes carries the rest in `.others`."""
+    p = _Parser(text, file, locate or _affine(line, col))
+    errors: list[LanguageError] = []
+    body = p.tree("exec")
+    assert isinstance(body, ast.Module)
+    block = p.block(body.body, errors)
+    if errors:
+        errors[0].others = tuple(errors[1:])
+        raise errors[0]
+    return block
+
+
+# ------------------------------------------------------------------------------------------------- printing
+
+_PREC = {"or": 1, "and": 2, "not": 3, "cmp": 4, "|": 5, "^": 6, "&": 7, "<<": 8, ">>": 8, "+": 9, "-": 9,
+         "*": 10, "/": 10, "//": 10, "%": 10, "un": 11, "**": 12, "atom": 14}
+
+
+def _number(v: int | float) -> str:
+    if isinstance(v, bool):
+        return "True" if v else "False"
+    if isinstance(v, int):
+        return str(v)
+    if math.isnan(v):
+        return "nan"
+    if math.isinf(v):
+        return "inf" if v > 0 else "-inf"
+    return repr(v)
+
+
+def show(x: Expr) -> str:
+    """The text of an expression, with no more parentheses than needed."""
+    return _show(x, 0)
+
+
+def _wrap(text: str, prec: int, need: int) -> str:
+    return f"({text})" if prec < need else text
+
+
+def _show(x: Expr, need: int) -> str:
+    match x:
+        case Num(value=v):
+            text = _number(v)
+            return _wrap(text, _PREC["un"] if text.startswith("-") else _PREC["atom"], need)
+        case Str(value=v):
+            return repr(v)
+        case Name(id=i):
+            return i
+        case Item(id=i, lane=k):
+            return f"{i}[{k}]"
+        case Load(tensor=t, index=ix, item=item):
+            head = t if item is None else f"{t}[{_show(item, 0)}]"
+            return f"{head}[{', '.join(_show(i, 0) for i in ix) or '()'}]"
+        case Call(fn=fn, args=args):
+            return f"{fn}({', '.join(_show(a, 0) for a in args)})"
+        case Un(op=op, x=inner):
+            text = _show(inner, _PREC["un"])
+            if isinstance(inner, Num) or (text.startswith("-") and op == "-"):
+                text = f"({text})" if not text.startswith("(") else text
+            return _wrap(f"{op}{text}", _PREC["un"], need)
+        case Bin(op="**", left=a, right=b):
+            return _wrap(f"{_show(a, _PREC['**'] + 1)} ** {_show(b, _PREC['un'])}", _PREC["**"], need)
+        case Bin(op=op, left=a, right=b):
+            p = _PREC[op]
+            return _wrap(f"{_show(a, p)} {op} {_show(b, p + 1)}", p, need)
+        case Cmp(op=op, left=a, right=b):
+            return _wrap(f"{_show(a, _PREC['cmp'] + 1)} {op} {_show(b, _PREC['cmp'] + 1)}", _PREC["cmp"], need)
+        case And(xs=xs):
+            return _wrap(" and ".join(_show(a, _PREC["and"] + 1) for a in xs), _PREC["and"], need)
+        case Or(xs=xs):
+            return _wrap(" or ".join(_show(a, _PREC["or"] + 1) for a in xs), _PREC["or"], need)
+        case Not(x=inner):
+            return _wrap(f"not {_show(inner, _PREC['not'])}", _PREC["not"], need)
+        case Select(test=t, then=a, other=b):
+            text = f"{_show(a, 1)} if {_show(t, 1)} else {_show(b, 0)}"
+            return f"({text})" if need > 0 else text
+        case IsNone(id=i, negate=neg):
+            return _wrap(f"{i} is {'not ' if neg else ''}None", _PREC["cmp"], need)
+        case Decl(id=i, pack=pack, extent=e):
+            return f"{'*' if pack else ''}{i}" + (f" in {_show(e, _PREC['cmp'] + 1)}" if e is not None else "")
+        case Reduce(kind=k, indices=ix, body=b):
+            return f"{k}[{', '.join(_show(i, 0) for i in ix)}]({_show(b, 0)})"
+        case Fold(kind=k, body=b):
+            return f"{k}({_show(b, 0)})"
+        case Star(x=inner):
+            return f"*{_show(inner, _PREC['|'])}"
+        case Skip():
+            return "skip"
+        case TupleLit(xs=xs):
+            return f"({', '.join(_show(a, 0) for a in xs)}{',' if len(xs) == 1 else ''})"
+    raise TypeError(f"no printer for {type(x).__name__}")
+
+
+def show_target(t: Target) -> str:
+    head = t.name if t.item is None else f"{t.name}[{show(t.item)}]"
+    return f"{head}[{', '.join(show(i) for i in t.index) or '()'}]"
+
+
+def show_stmt(st: Stmt, indent: str = "") -> str:
+    if isinstance(st, If):
+        out = f"{indent}if {show(st.test)}:\n{show_block(st.then, indent + '  ')}"
+        if st.orelse:
+            out += f"{indent}else:\n{show_block(st.orelse, indent + '  ')}"
+        return out
+    rhs = show(st.value)
+    if st.guard is not None:
+        rhs = f"{_show(st.value, 1)} if {_show(st.guard, 1)} else skip"
+    op = {"=": " =", "+=": " +=", "*=": " *="}.get(st.mode, f": {st.mode} =")
+    return f"{indent}{show_target(st.target)}{op} {rhs}\n"
+
+
+def show_block(block: Block, indent: str = "") -> str:
+    """The text of statements, one a line, as `parse_statements` reads them."""
+    return "".join(show_stmt(s, indent) for s in block)
+
+
+_IDENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+def is_identifier(text: str) -> bool:
+    return bool(_IDENT.match(text))
