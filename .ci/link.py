@@ -65,7 +65,6 @@ def main() -> None:
     if arguments.pth:
         pth = arguments.pth / "opwright-dev.pth"
         pth.write_text(f"{tree}\n", encoding="utf-8")
-    print(f"link tree: {os.path.relpath(TREE)}")
 
 
 if __name__ == "__main__":
