@@ -77,7 +77,9 @@ class DimUse:
 
     extent   integer expression (a `Name(kind='dim')` in the plain case), or `Name(kind='pack')` when `pack`
     at       attribute (`axis` or `axes`) that says where this dim sits in the physical shape; None: in order
-    keep     of outputs, `1@dim if keepdim` with keepdim true: axes of extent 1 put back at `at` (as many as `axes` names)
+    keep     of outputs: axes of extent 1 that no index addresses (`Load`/`Target` skip this entry).  With `at`: put back
+             where that attribute says, as many as it names (`1@dim if keepdim`); with `pack`: as many as the pack
+             `extent` has axes (`*(D ** 0)`)
     """
 
     extent: Expr

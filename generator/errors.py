@@ -29,6 +29,7 @@ __all__ = [
     "EXIT_OK",
     "EXIT_REQUEST",
     "BindError",
+    "DomainError",
     "ErrorGroup",
     "GradError",
     "JudgedError",
@@ -82,6 +83,10 @@ class LanguageError(SpecError):
 
 class BindError(SpecError):
     """A spec cannot be bound to this key or call: names, types or extents do not fit."""
+
+
+class DomainError(BindError):
+    """A call lies outside what a spec admits: a dtype, a rank, a missing input, an attribute's value."""
 
 
 class NormalError(SpecError):

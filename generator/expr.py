@@ -23,7 +23,7 @@ from .types import DType
 __all__ = [
     "FUNCTIONS", "REDUCTIONS", "And", "Assign", "Bin", "Block", "Call", "Cmp", "Decl", "Expr", "Fold", "If",
     "IsNone", "Item", "Load", "Name", "Not", "Num", "Or", "Reduce", "Select", "Skip", "Span", "Star", "Stmt",
-    "Str", "Target", "Un", "children", "parse_expr", "parse_statements", "show", "show_block", "substitute",
+    "Str", "Target", "Un", "children", "map_children", "parse_expr", "parse_statements", "show", "show_block", "substitute",
     "transform", "walk",
 ]
 
@@ -320,22 +320,27 @@ def walk(x: Expr) -> Iterator[Expr]:
         yield from walk(c)
 
 
-def transform(x: E, fn: Callable[[Expr], Expr | None]) -> Expr:
-    """Rebuild bottom-up: `fn` sees each node with new children and may return a replacement (None keeps it)."""
+def map_children(x: Expr, fn: Callable[[Expr], Expr]) -> Expr:
+    """`x` with each direct sub-expression replaced by `fn` of it; the same object when nothing changed."""
     changes: dict[str, Any] = {}
     for f in fields(x):
         if f.name in ("span", "dtype"):
             continue
         v = getattr(x, f.name)
         if isinstance(v, Expr):
-            w = transform(v, fn)
+            w = fn(v)
             if w is not v:
                 changes[f.name] = w
         elif isinstance(v, tuple) and any(isinstance(e, Expr) for e in v):
-            ws = tuple(transform(e, fn) if isinstance(e, Expr) else e for e in v)
+            ws = tuple(fn(e) if isinstance(e, Expr) else e for e in v)
             if any(a is not b for a, b in zip(v, ws, strict=True)):
                 changes[f.name] = ws
-    y: Expr = replace(x, **changes) if changes else x
+    return replace(x, **changes) if changes else x
+
+
+def transform(x: E, fn: Callable[[Expr], Expr | None]) -> Expr:
+    """Rebuild bottom-up: `fn` sees each node with new children and may return a replacement (None keeps it)."""
+    y = map_children(x, lambda c: transform(c, fn))
     return fn(y) or y
 
 
