@@ -18,8 +18,25 @@ from opwright import resources
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("generator", "validators", "workflows")
 HOUSE = set(
-    ".ci .clang-format .gitignore CHANGELOG.md CONTRIBUTING.md LICENSE Makefile README.md docs generator "
-    "opwright.toml pyproject.toml runtime specs tests validators workflows".split()
+    [
+        ".ci",
+        ".clang-format",
+        ".gitignore",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "LICENSE",
+        "Makefile",
+        "README.md",
+        "docs",
+        "generator",
+        "opwright.toml",
+        "pyproject.toml",
+        "runtime",
+        "specs",
+        "tests",
+        "validators",
+        "workflows",
+    ]
 )
 
 
