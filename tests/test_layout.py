@@ -17,27 +17,8 @@ from opwright import resources
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("generator", "validators", "workflows")
-HOUSE = set(
-    [
-        ".ci",
-        ".clang-format",
-        ".gitignore",
-        "CHANGELOG.md",
-        "CONTRIBUTING.md",
-        "LICENSE",
-        "Makefile",
-        "README.md",
-        "docs",
-        "generator",
-        "opwright.toml",
-        "pyproject.toml",
-        "runtime",
-        "specs",
-        "tests",
-        "validators",
-        "workflows",
-    ]
-)
+FILES = (".clang-format", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md")
+HOUSE = {*FILES, "opwright.toml", "pyproject.toml", ".ci", "docs", "runtime", "specs", "tests", *ROOMS}
 
 
 def tracked() -> list[str]:
