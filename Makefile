@@ -81,7 +81,7 @@ ci: ## what CI runs: lint, every part of the tests within its budget, the wheel 
 
 .PHONY: wheel
 wheel: core ## build the wheel into dist/
-	rm -rf build/lib build/bdist.*
+	rm -rf build/lib build/bdist.* dist/opwright-*.whl
 	$(PY) -m pip wheel --quiet --disable-pip-version-check $(PIP_ARGS) --no-deps --wheel-dir dist .
 
 .PHONY: check-wheel
