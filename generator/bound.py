@@ -46,8 +46,11 @@ class BindKey:
 
     def show(self) -> str:
         """`T=f32, axis…`: what a person reads in tables."""
-        parts = [f"{k}={v}" for group in (self.types, self.static, self.present, self.lengths, self.ranks)
-                 for k, v in group]
+        parts = [
+            f"{k}={v}"
+            for group in (self.types, self.static, self.present, self.lengths, self.ranks)
+            for k, v in group
+        ]
         return ", ".join(parts)
 
 
@@ -99,8 +102,10 @@ class Tensor:
     name: str
     dtype: DType
     dims: tuple[DimUse, ...]
-    role: str                      # input | output | temp
-    list_of: str | None = None     # entries of a list input are bound as tensors `xs.0`, `xs.1` …; this names `xs`
+    role: str  # input | output | temp
+    list_of: str | None = (
+        None  # entries of a list input are bound as tensors `xs.0`, `xs.1` …; this names `xs`
+    )
     aux: bool = False
 
 
@@ -110,7 +115,7 @@ class Attr:
 
     name: str
     kind: str
-    dtype: DType                   # i64 for int, axis, ints; f64 for float; the dtype of use for scalar
+    dtype: DType  # i64 for int, axis, ints; f64 for float; the dtype of use for scalar
     default: object = None
 
 
@@ -133,7 +138,9 @@ class Statement:
 
     assign: Assign
     axes: tuple[Axis, ...]
-    reduced: tuple[tuple[str, Axis], ...] = ()   # (name as declared, axis) of every Reduce index inside the value
+    reduced: tuple[
+        tuple[str, Axis], ...
+    ] = ()  # (name as declared, axis) of every Reduce index inside the value
     recur: str | None = None
 
     @property
@@ -165,15 +172,15 @@ class BoundOp:
 
     name: str
     key: BindKey
-    inputs: tuple[Tensor, ...]        # flat: absent optionals left out, lists expanded to `xs.0` …
+    inputs: tuple[Tensor, ...]  # flat: absent optionals left out, lists expanded to `xs.0` …
     outputs: tuple[Tensor, ...]
     temps: tuple[Tensor, ...]
     attrs: tuple[Attr, ...]
-    dims: tuple[Dim, ...]             # in an order in which each depends on earlier ones only
+    dims: tuple[Dim, ...]  # in an order in which each depends on earlier ones only
     rules: tuple[Rule, ...]
     body: tuple[Statement, ...]
     inplace: tuple[tuple[str, str], ...] = ()
-    slots: tuple[tuple[str, int], ...] = ()   # (flat input name, position among OwCall.in incl. absent ones)
+    slots: tuple[tuple[str, int], ...] = ()  # (flat input name, position among OwCall.in incl. absent ones)
     notes: tuple[str, ...] = field(default=(), compare=False)
 
     def tensor(self, name: str) -> Tensor:
@@ -215,8 +222,10 @@ def show_bound(op: BoundOp) -> str:
         if d.expr is not None:
             lines.append(f"  dim   {star}{d.name} = {show(d.expr)}{'  (reads data)' if d.data else ''}")
         else:
-            lines.append(f"  dim   {star}{d.name} from {', '.join(f'{n}.{k}' for n, k in d.sources)}"
-                         + (" broadcast" if d.broadcast else ""))
+            lines.append(
+                f"  dim   {star}{d.name} from {', '.join(f'{n}.{k}' for n, k in d.sources)}"
+                + (" broadcast" if d.broadcast else "")
+            )
     lines += [f"  rule  {r.text}" for r in op.rules]
     lines += [f"  temp  {show_tensor(t)}" for t in op.temps]
     lines += [f"  out   {show_tensor(t)}" for t in op.outputs]

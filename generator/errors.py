@@ -53,8 +53,14 @@ class SpecError(OpwrightError):
     others: further mistakes found in the same run; `errors` and `render()` hold them too.
     """
 
-    def __init__(self, message: str, *, place: Place | None = None, hint: str | None = None,
-                 others: Iterable[OpwrightError] = ()) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        place: Place | None = None,
+        hint: str | None = None,
+        others: Iterable[OpwrightError] = (),
+    ) -> None:
         super().__init__(message, place=place, hint=hint or None)
         self.others: tuple[OpwrightError, ...] = tuple(others)
 
@@ -103,7 +109,12 @@ class LowerError(SpecError):
 
 def raise_together(errors: Iterable[SpecError]) -> None:
     """Raise nothing, or the first error by place with the rest in its `.others`."""
-    flat = [e for error in errors for e in error.errors]
+    seen: dict[tuple[object, str], OpwrightError] = {}
+    for error in errors:
+        for e in error.errors:
+            # a document with `each` stands for many specs: a mistake of the shared text is told once
+            seen.setdefault(((e.place.file, e.place.line, e.place.column) if e.place else None, e.message), e)
+    flat = list(seen.values())
     if not flat:
         return
     flat.sort(key=lambda e: (e.place.file, e.place.line, e.place.column) if e.place else ("", 0, 0))

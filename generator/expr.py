@@ -21,10 +21,43 @@ from .errors import LanguageError, Place
 from .types import DType
 
 __all__ = [
-    "FUNCTIONS", "REDUCTIONS", "And", "Assign", "Bin", "Block", "Call", "Cmp", "Decl", "Expr", "Fold", "If",
-    "IsNone", "Item", "Load", "Name", "Not", "Num", "Or", "Reduce", "Select", "Skip", "Span", "Star", "Stmt",
-    "Str", "Target", "Un", "children", "map_children", "parse_expr", "parse_statements", "show", "show_block", "substitute",
-    "transform", "walk",
+    "FUNCTIONS",
+    "REDUCTIONS",
+    "And",
+    "Assign",
+    "Bin",
+    "Block",
+    "Call",
+    "Cmp",
+    "Decl",
+    "Expr",
+    "Fold",
+    "If",
+    "IsNone",
+    "Item",
+    "Load",
+    "Name",
+    "Not",
+    "Num",
+    "Or",
+    "Reduce",
+    "Select",
+    "Skip",
+    "Span",
+    "Star",
+    "Stmt",
+    "Str",
+    "Target",
+    "Un",
+    "children",
+    "map_children",
+    "parse_expr",
+    "parse_statements",
+    "show",
+    "show_block",
+    "substitute",
+    "transform",
+    "walk",
 ]
 
 REDUCTIONS = ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin")
@@ -42,37 +75,68 @@ class Function:
 
 #: Every function, with the ulp that its kernels may be off by (0: exact; 0.5: correctly rounded).
 FUNCTIONS: dict[str, Function] = {
-    "exp": Function((1, 1), 2), "exp2": Function((1, 1), 2), "expm1": Function((1, 1), 2),
-    "log": Function((1, 1), 2), "log2": Function((1, 1), 2), "log10": Function((1, 1), 2), "log1p": Function((1, 1), 2),
-    "sqrt": Function((1, 1), 0.5), "rsqrt": Function((1, 1), 2),
-    "sin": Function((1, 1), 2), "cos": Function((1, 1), 2), "tan": Function((1, 1), 4),
-    "asin": Function((1, 1), 4), "acos": Function((1, 1), 4), "atan": Function((1, 1), 4), "atan2": Function((2, 2), 4),
-    "sinh": Function((1, 1), 4), "cosh": Function((1, 1), 4), "tanh": Function((1, 1), 4),
-    "asinh": Function((1, 1), 4), "acosh": Function((1, 1), 4), "atanh": Function((1, 1), 4),
-    "sigmoid": Function((1, 1), 4), "erf": Function((1, 1), 4), "erfc": Function((1, 1), 8),
+    "exp": Function((1, 1), 2),
+    "exp2": Function((1, 1), 2),
+    "expm1": Function((1, 1), 2),
+    "log": Function((1, 1), 2),
+    "log2": Function((1, 1), 2),
+    "log10": Function((1, 1), 2),
+    "log1p": Function((1, 1), 2),
+    "sqrt": Function((1, 1), 0.5),
+    "rsqrt": Function((1, 1), 2),
+    "sin": Function((1, 1), 2),
+    "cos": Function((1, 1), 2),
+    "tan": Function((1, 1), 4),
+    "asin": Function((1, 1), 4),
+    "acos": Function((1, 1), 4),
+    "atan": Function((1, 1), 4),
+    "atan2": Function((2, 2), 4),
+    "sinh": Function((1, 1), 4),
+    "cosh": Function((1, 1), 4),
+    "tanh": Function((1, 1), 4),
+    "asinh": Function((1, 1), 4),
+    "acosh": Function((1, 1), 4),
+    "atanh": Function((1, 1), 4),
+    "sigmoid": Function((1, 1), 4),
+    "erf": Function((1, 1), 4),
+    "erfc": Function((1, 1), 8),
     "pow": Function((2, 2), 4, "same as **"),
-    "abs": Function((1, 1), 0), "sign": Function((1, 1), 0),
-    "floor": Function((1, 1), 0), "ceil": Function((1, 1), 0), "trunc": Function((1, 1), 0),
+    "abs": Function((1, 1), 0),
+    "sign": Function((1, 1), 0),
+    "floor": Function((1, 1), 0),
+    "ceil": Function((1, 1), 0),
+    "trunc": Function((1, 1), 0),
     "round": Function((1, 1), 0, "half to even"),
-    "fmod": Function((2, 2), 0), "cdiv": Function((2, 2), 0, "integer division rounding up"),
+    "fmod": Function((2, 2), 0),
+    "cdiv": Function((2, 2), 0, "integer division rounding up"),
     "tdiv": Function((2, 2), 0, "integer division rounding to zero"),
     "trem": Function((2, 2), 0, "remainder with the dividend's sign"),
-    "isnan": Function((1, 1), 0), "isinf": Function((1, 1), 0), "isfinite": Function((1, 1), 0),
-    "signbit": Function((1, 1), 0), "same": Function((2, 2), 0, "equal, with nan the same as nan"),
+    "isnan": Function((1, 1), 0),
+    "isinf": Function((1, 1), 0),
+    "isfinite": Function((1, 1), 0),
+    "signbit": Function((1, 1), 0),
+    "same": Function((2, 2), 0, "equal, with nan the same as nan"),
     "order": Function((1, 1), 0, "key of a total order: nan greatest, -0 == +0"),
-    "max": Function((2, 8), 0, "nan if any argument is nan"), "min": Function((2, 8), 0, "nan if any argument is nan"),
+    "max": Function((2, 8), 0, "nan if any argument is nan"),
+    "min": Function((2, 8), 0, "nan if any argument is nan"),
     "fmax": Function((2, 2), 0, "the other argument if one is nan"),
     "fmin": Function((2, 2), 0, "the other argument if one is nan"),
-    "complex": Function((2, 2), 0), "real": Function((1, 1), 0), "imag": Function((1, 1), 0), "conj": Function((1, 1), 0),
+    "complex": Function((2, 2), 0),
+    "real": Function((1, 1), 0),
+    "imag": Function((1, 1), 0),
+    "conj": Function((1, 1), 0),
     "philox": Function((3, 3), 0, "word (seed, offset, lane 0..3) of Philox 4x32-10, as u32 in i64"),
     "uniform": Function((1, 1), 0, "u32 to [0, 1) with 24 bits"),
-    "linear": Function((1, 2), 0, "row-major position of a pack of indices: linear(*b) or linear(*(lanes), *I)"),
+    "linear": Function(
+        (1, 2), 0, "row-major position of a pack of indices: linear(*b) or linear(*(lanes), *I)"
+    ),
     "lane": Function((2, 2), 0, "lane(b, d): index d of the pack b"),
     "rank": Function((1, 1), 0, "number of axes of a pack"),
     "len": Function((1, 1), 0, "number of entries of a list or of an ints attribute"),
     "start": Function((2, 2), 0, "start(N, k): sum of the extents N of the lists entries before k"),
     "total": Function((1, 1), 0, "total(N): sum of the extents N over a list"),
-    "dtype_max": Function((0, 0), 0), "dtype_min": Function((0, 0), 0),
+    "dtype_max": Function((0, 0), 0),
+    "dtype_min": Function((0, 0), 0),
 }
 
 
@@ -106,7 +170,11 @@ class Num(Expr):
     value: int | float
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Num) or type(self.value) is not type(other.value) or self.dtype is not other.dtype:
+        if (
+            not isinstance(other, Num)
+            or type(self.value) is not type(other.value)
+            or self.dtype is not other.dtype
+        ):
             return False
         if isinstance(self.value, float) and math.isnan(self.value):
             return math.isnan(other.value)
@@ -356,11 +424,26 @@ def substitute(x: Expr, names: dict[str, Expr]) -> Expr:
 # ------------------------------------------------------------------------------------------------- parsing
 
 _BIN: dict[type[ast.operator], str] = {
-    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",
-    ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.LShift: "<<", ast.RShift: ">>",
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.FloorDiv: "//",
+    ast.Mod: "%",
+    ast.Pow: "**",
+    ast.BitAnd: "&",
+    ast.BitOr: "|",
+    ast.BitXor: "^",
+    ast.LShift: "<<",
+    ast.RShift: ">>",
 }
 _CMP: dict[type[ast.cmpop], str] = {
-    ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
 }
 #: Deep nesting is refused: no operator needs it, and recursion must never be a stranger's to exhaust.
 MAX_DEPTH = 60
@@ -405,25 +488,38 @@ class _Parser:
 
     def tree(self, mode: Literal["eval", "exec"]) -> ast.Expression | ast.Module:
         if len(self.text) > MAX_TEXT:
-            raise LanguageError(f"a text of {len(self.text)} characters (limit {MAX_TEXT})", place=self.place(1, 0))
+            raise LanguageError(
+                f"a text of {len(self.text)} characters (limit {MAX_TEXT})", place=self.place(1, 0)
+            )
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", SyntaxWarning)  # `1[i]`, `"a" is x`: refused below with a place
-                return cast("ast.Expression | ast.Module", ast.parse(self.text, mode=mode, feature_version=(3, 11)))
+                warnings.simplefilter(
+                    "ignore", SyntaxWarning
+                )  # `1[i]`, `"a" is x`: refused below with a place
+                return cast(
+                    "ast.Expression | ast.Module", ast.parse(self.text, mode=mode, feature_version=(3, 11))
+                )
         except SyntaxError as e:
-            raise LanguageError(f"cannot read this: {e.msg}", place=self.place(e.lineno or 1, (e.offset or 1) - 1),
-                                hint="an expression" if mode == "eval" else
-                                "a statement is `y[i] = …`, `y[i] += …`, `y[i]: set = …` or `if test:`") from None
+            raise LanguageError(
+                f"cannot read this: {e.msg}",
+                place=self.place(e.lineno or 1, (e.offset or 1) - 1),
+                hint="an expression"
+                if mode == "eval"
+                else "a statement is `y[i] = …`, `y[i] += …`, `y[i]: set = …` or `if test:`",
+            ) from None
         except (ValueError, RecursionError, MemoryError):
-            raise LanguageError("cannot read this text (null bytes or nesting too deep)",
-                                place=self.place(1, 0)) from None
+            raise LanguageError(
+                "cannot read this text (null bytes or nesting too deep)", place=self.place(1, 0)
+            ) from None
 
     # -- expressions
     def expr(self, n: ast.AST) -> Expr:
         self.depth += 1
         try:
             if self.depth > MAX_DEPTH:
-                raise self.fail(n, f"expression nested deeper than {MAX_DEPTH}", "name the parts: `t[...] = ...`")
+                raise self.fail(
+                    n, f"expression nested deeper than {MAX_DEPTH}", "name the parts: `t[...] = ...`"
+                )
             return self._expr(n)
         finally:
             self.depth -= 1
@@ -459,7 +555,9 @@ class _Parser:
             case ast.BoolOp(op=op, values=xs):
                 items = tuple(self.expr(x) for x in xs)
                 return And(items, span=s) if isinstance(op, ast.And) else Or(items, span=s)
-            case ast.Compare(left=x, ops=[ast.Is() | ast.IsNot() as op], comparators=[ast.Constant(value=None)]):
+            case ast.Compare(
+                left=x, ops=[ast.Is() | ast.IsNot() as op], comparators=[ast.Constant(value=None)]
+            ):
                 if not isinstance(x, ast.Name):
                     raise self.fail(n, "`is None` asks about an input or attribute by name")
                 return IsNone(x.id, isinstance(op, ast.IsNot), span=s)
@@ -470,8 +568,11 @@ class _Parser:
                 left = self.expr(first)
                 for op, r in zip(ops, rest, strict=True):
                     if type(op) not in _CMP:
-                        raise self.fail(n, f"comparison `{type(op).__name__}` is not in the language",
-                                        "use == != < <= > >= or `is None`")
+                        raise self.fail(
+                            n,
+                            f"comparison `{type(op).__name__}` is not in the language",
+                            "use == != < <= > >= or `is None`",
+                        )
                     right = self.expr(r)
                     parts.append(Cmp(_CMP[type(op)], left, right, span=s))
                     left = right
@@ -486,20 +587,28 @@ class _Parser:
                 return Load(name, self.index(sl), self.expr(item), span=s)
             case ast.Call(func=ast.Subscript(value=ast.Name(id=kind), slice=sl), args=[body], keywords=[]):
                 if kind not in REDUCTIONS:
-                    raise self.fail(n, f"`{kind}[…](…)` is not a reduction", f"one of {', '.join(REDUCTIONS)}")
+                    raise self.fail(
+                        n, f"`{kind}[…](…)` is not a reduction", f"one of {', '.join(REDUCTIONS)}"
+                    )
                 return Reduce(kind, self.decls(sl), self.expr(body), span=s)
             case ast.Call(func=ast.Name(id=fn), args=args, keywords=[]):
                 xs = tuple(self.expr(a) for a in args)
                 if fn in ("sum", "prod", "any", "all") or (fn in ("max", "min") and len(xs) == 1):
                     if len(xs) != 1:
-                        raise self.fail(n, f"`{fn}(…)` folds the lanes of one pack expression",
-                                        f"a reduction over an index is `{fn}[i](…)`")
+                        raise self.fail(
+                            n,
+                            f"`{fn}(…)` folds the lanes of one pack expression",
+                            f"a reduction over an index is `{fn}[i](…)`",
+                        )
                     return Fold(fn, xs[0], span=s)
                 return Call(fn, xs, span=s)
         what = type(n).__name__
-        raise self.fail(n, f"`{what}` is not in the expression language",
-                        "allowed: numbers, names, loads, casts, calls, arithmetic, comparisons, and/or/not, "
-                        "`a if c else b`, reductions `sum[i](…)`")
+        raise self.fail(
+            n,
+            f"`{what}` is not in the expression language",
+            "allowed: numbers, names, loads, casts, calls, arithmetic, comparisons, and/or/not, "
+            "`a if c else b`, reductions `sum[i](…)`",
+        )
 
     def index(self, sl: ast.AST) -> tuple[Expr, ...]:
         items = sl.elts if isinstance(sl, ast.Tuple) else [sl]
@@ -512,7 +621,9 @@ class _Parser:
             case ast.Starred(value=ast.Compare(left=ast.Name(id=name), ops=[ast.In()], comparators=[e])):
                 return Decl(name, True, self.expr(e), span=self.span(n))
             case ast.Slice():
-                raise self.fail(n, "slices are not in the language", "index with expressions: x[start + i * step]")
+                raise self.fail(
+                    n, "slices are not in the language", "index with expressions: x[start + i * step]"
+                )
         return self.expr(n)
 
     def decls(self, sl: ast.AST) -> tuple[Decl, ...]:
@@ -526,8 +637,11 @@ class _Parser:
                 case Star(x=Name(id=name)):
                     out.append(Decl(name, True, span=i.span))
                 case _:
-                    raise LanguageError("a reduction names its indices", place=i.span.place if i.span else None,
-                                        hint="sum[i, *n](…) or sum[k in K](…)")
+                    raise LanguageError(
+                        "a reduction names its indices",
+                        place=i.span.place if i.span else None,
+                        hint="sum[i, *n](…) or sum[k in K](…)",
+                    )
         return tuple(out)
 
     # -- statements
@@ -561,12 +675,17 @@ class _Parser:
                 return self.assign(self.target(t), "+=", v, s)
             case ast.AugAssign(target=t, op=ast.Mult(), value=v):
                 return self.assign(self.target(t), "*=", v, s)
-            case ast.AnnAssign(target=t, annotation=ast.Name(id=mode), value=ast.expr() as v) if mode in MODES:
+            case ast.AnnAssign(target=t, annotation=ast.Name(id=mode), value=ast.expr() as v) if (
+                mode in MODES
+            ):
                 return self.assign(self.target(t), mode, v, s)
             case ast.If(test=test, body=body, orelse=orelse):
                 return If(self.expr(test), self.block(body, errors), self.block(orelse, errors), span=s)
-        raise self.fail(st, "not a statement of the language",
-                        "`y[i] = …`, `y[i] += …`, `y[i] *= …`, `y[i]: set = …` (set max min any all), or `if static:`")
+        raise self.fail(
+            st,
+            "not a statement of the language",
+            "`y[i] = …`, `y[i] += …`, `y[i] *= …`, `y[i]: set = …` (set max min any all), or `if static:`",
+        )
 
     def assign(self, target: Target, mode: str, v: ast.AST, s: Span) -> Assign:
         value = self.expr(v)
@@ -575,8 +694,10 @@ class _Parser:
             value, guard = value.then, value.test
         for x in walk(value):
             if isinstance(x, Skip):
-                raise LanguageError("`skip` stands only as `target = value if cond else skip`",
-                                    place=x.span.place if x.span else None)
+                raise LanguageError(
+                    "`skip` stands only as `target = value if cond else skip`",
+                    place=x.span.place if x.span else None,
+                )
         return Assign(target, mode, value, guard, span=s)
 
 
@@ -584,7 +705,9 @@ def _affine(line: int, col: int) -> Locate:
     return lambda row, at: (line + row - 1, col + at)
 
 
-def parse_expr(text: str, *, file: str = "<text>", line: int = 1, col: int = 1, locate: Locate | None = None) -> Expr:
+def parse_expr(
+    text: str, *, file: str = "<text>", line: int = 1, col: int = 1, locate: Locate | None = None
+) -> Expr:
     """Parse one expression that stands at `line:col` of `file` (or as `locate` says).  Raises `LanguageError`."""
     lead = len(text) - len(text.lstrip())
     base = locate or _affine(line, col)
@@ -600,8 +723,9 @@ def parse_expr(text: str, *, file: str = "<text>", line: int = 1, col: int = 1, 
     return p.expr(body.body)
 
 
-def parse_statements(text: str, *, file: str = "<text>", line: int = 1, col: int = 1,
-                     locate: Locate | None = None) -> Block:
+def parse_statements(
+    text: str, *, file: str = "<text>", line: int = 1, col: int = 1, locate: Locate | None = None
+) -> Block:
     """Parse a `compute` block.  Raises `LanguageError`; one with several mistakes carries the rest in `.others`."""
     p = _Parser(text, file, locate or _affine(line, col))
     errors: list[LanguageError] = []
@@ -616,8 +740,26 @@ def parse_statements(text: str, *, file: str = "<text>", line: int = 1, col: int
 
 # ------------------------------------------------------------------------------------------------- printing
 
-_PREC = {"or": 1, "and": 2, "not": 3, "cmp": 4, "|": 5, "^": 6, "&": 7, "<<": 8, ">>": 8, "+": 9, "-": 9,
-         "*": 10, "/": 10, "//": 10, "%": 10, "un": 11, "**": 12, "atom": 14}
+_PREC = {
+    "or": 1,
+    "and": 2,
+    "not": 3,
+    "cmp": 4,
+    "|": 5,
+    "^": 6,
+    "&": 7,
+    "<<": 8,
+    ">>": 8,
+    "+": 9,
+    "-": 9,
+    "*": 10,
+    "/": 10,
+    "//": 10,
+    "%": 10,
+    "un": 11,
+    "**": 12,
+    "atom": 14,
+}
 
 
 def _number(v: int | float) -> str:
@@ -668,7 +810,9 @@ def _show(x: Expr, need: int) -> str:
             p = _PREC[op]
             return _wrap(f"{_show(a, p)} {op} {_show(b, p + 1)}", p, need)
         case Cmp(op=op, left=a, right=b):
-            return _wrap(f"{_show(a, _PREC['cmp'] + 1)} {op} {_show(b, _PREC['cmp'] + 1)}", _PREC["cmp"], need)
+            return _wrap(
+                f"{_show(a, _PREC['cmp'] + 1)} {op} {_show(b, _PREC['cmp'] + 1)}", _PREC["cmp"], need
+            )
         case And(xs=xs):
             return _wrap(" and ".join(_show(a, _PREC["and"] + 1) for a in xs), _PREC["and"], need)
         case Or(xs=xs):
@@ -681,7 +825,9 @@ def _show(x: Expr, need: int) -> str:
         case IsNone(id=i, negate=neg):
             return _wrap(f"{i} is {'not ' if neg else ''}None", _PREC["cmp"], need)
         case Decl(id=i, pack=pack, extent=e):
-            return f"{'*' if pack else ''}{i}" + (f" in {_show(e, _PREC['cmp'] + 1)}" if e is not None else "")
+            return f"{'*' if pack else ''}{i}" + (
+                f" in {_show(e, _PREC['cmp'] + 1)}" if e is not None else ""
+            )
         case Reduce(kind=k, indices=ix, body=b):
             return f"{k}[{', '.join(_show(i, 0) for i in ix)}]({_show(b, 0)})"
         case Fold(kind=k, body=b):

@@ -111,7 +111,7 @@ class Node:
     def is_null(self) -> bool:
         return self.kind == "scalar" and not self.quoted and self.string in ("", "~", "null", "Null", "NULL")
 
-    def scalar(self) -> None | bool | int | float | str:
+    def scalar(self) -> bool | int | float | str | None:
         """The value of a scalar by the YAML 1.2 core schema; bare `inf`, `-inf` and `nan` are numbers too."""
         s = self.string
         if self.quoted:
@@ -155,8 +155,11 @@ def read_text(path: str | os.PathLike[str]) -> str:
             raise SpecError("this is a folder, not a spec file", place=where)
         size = p.stat().st_size
         if size > MAX_BYTES:
-            raise SpecError(f"a spec file of {size} bytes (limit {MAX_BYTES})", place=where,
-                            hint="one operator a file; data does not belong into a spec")
+            raise SpecError(
+                f"a spec file of {size} bytes (limit {MAX_BYTES})",
+                place=where,
+                hint="one operator a file; data does not belong into a spec",
+            )
         with p.open("rb") as f:  # a pipe has no size to ask for
             data = f.read(MAX_BYTES + 1)
     except OSError as e:
@@ -181,7 +184,9 @@ def read_documents(text: str, file: str) -> list[Node]:
         mark = e.problem_mark or e.context_mark
         place = Place(file, mark.line + 1, mark.column + 1) if mark else Place(file)
         problem = str(e.problem or e.context or "not YAML").strip().splitlines()[0]
-        raise SpecError(f"not YAML: {problem}", place=place.with_text(text), hint=_yaml_hint(text, place)) from None
+        raise SpecError(
+            f"not YAML: {problem}", place=place.with_text(text), hint=_yaml_hint(text, place)
+        ) from None
     except YAMLError as e:
         raise SpecError(f"not YAML: {str(e).strip().splitlines()[0]}", place=Place(file)) from None
     except RecursionError:
@@ -230,8 +235,11 @@ class _Reader:
                     node, parts = stack.pop()
                     self.close(node, parts)
                 case ev.AliasEvent():
-                    raise self.fail("aliases (`*name`) are not in the language", e.start_mark,
-                                    'write it out, or quote a pack: "*B"')
+                    raise self.fail(
+                        "aliases (`*name`) are not in the language",
+                        e.start_mark,
+                        'write it out, or quote a pack: "*B"',
+                    )
                 case ev.NodeEvent():
                     node = self.open(e)
                     if not isinstance(e, ev.ScalarEvent):
@@ -254,7 +262,9 @@ class _Reader:
             raise self.fail("anchors (`&name`) are not in the language", e.start_mark, "write it out")
         if e.tag is not None and str(e.tag) != "!":
             raise self.fail(f"tags (`{str(e.tag)[:40]}`) are not in the language", e.start_mark)
-        kind = {"ScalarEvent": "scalar", "SequenceStartEvent": "list", "MappingStartEvent": "map"}[type(e).__name__]
+        kind = {"ScalarEvent": "scalar", "SequenceStartEvent": "list", "MappingStartEvent": "map"}[
+            type(e).__name__
+        ]
         node = Node(kind, self.file, e.start_mark.line + 1, e.start_mark.column + 1)
         if kind == "scalar":
             if len(e.value) > MAX_TEXT:
@@ -270,11 +280,16 @@ class _Reader:
         seen: dict[str, Node] = {}
         for key, value in zip(parts[::2], parts[1::2], strict=True):
             if key.kind != "scalar":
-                raise SpecError("a key must be a name", place=Place(self.file, key.line, key.col).with_text(self.text),
-                                hint='quote texts that hold brackets: x: "T[N]"')
+                raise SpecError(
+                    "a key must be a name",
+                    place=Place(self.file, key.line, key.col).with_text(self.text),
+                    hint='quote texts that hold brackets: x: "T[N]"',
+                )
             if key.string in seen:
-                raise SpecError(f"`{key.string}` is given twice (first in line {seen[key.string].line})",
-                                place=key.place.with_text(self.text))
+                raise SpecError(
+                    f"`{key.string}` is given twice (first in line {seen[key.string].line})",
+                    place=key.place.with_text(self.text),
+                )
             if key.string == "<<" and not key.quoted:
                 raise SpecError("merge keys are not in the language", place=key.place.with_text(self.text))
             seen[key.string] = key

@@ -13,8 +13,19 @@ from dataclasses import dataclass
 from typing import Any
 
 __all__ = [
-    "CATEGORIES", "RULES", "DType", "Operand", "accum", "category", "complex_of", "default_dtype",
-    "in_category", "promote", "promote_operands", "real_of", "sum_type",
+    "CATEGORIES",
+    "RULES",
+    "DType",
+    "Operand",
+    "accum",
+    "category",
+    "complex_of",
+    "default_dtype",
+    "in_category",
+    "promote",
+    "promote_operands",
+    "real_of",
+    "sum_type",
 ]
 
 
@@ -96,7 +107,7 @@ class DType(enum.Enum):
 class Row:
     bytes: int
     kind: str
-    rank: int          # within promotion: the order of a kind's widths
+    rank: int  # within promotion: the order of a kind's widths
     min: float | int
     max: float | int
     u: float = 0.0
