@@ -1,0 +1,307 @@
+"""What eager PyTorch says: the outputs in f32 and f64, every call's own inputs and outputs, and what a test can see.
+
+    eager(module, args, kwargs)              the module's outputs, as it is
+    eager(module, args, kwargs, DType.F64)   the same in f64: weights, inputs and every cast the model makes
+    values(captured, inputs, dtype)          every tensor of the program, by value id, from the exported graph
+    record_eager(captured, inputs, dtype)    (call id, inputs, outputs) in the order of the program
+    sensitivity(captured, inputs)            which errors in single nodes an end-to-end comparison would notice
+
+The f64 outputs do not go through the exported graph, so a wrong export cannot agree with itself.
+May import: ir, capture, torch_compat (and torch inside functions).  To add a kind of disturbance: `_DISTURB`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..types import DType
+from . import torch_compat as compat
+from .capture import Capture
+from .ir import Arg, Assert, Call, Copy, Program, Read, Scalar, ScalarArg, View
+
+__all__ = ["Sensitivity", "eager", "record_eager", "sensitivity", "values"]
+
+Tensors = Mapping[str, Any]
+
+
+def eager(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], dtype: DType | None = None) -> dict[str, Any]:
+    """The module's output tensors by name.  With `dtype` F64 a copy of the module computes in f64 throughout: also
+    where the model's code asks for f32, which `.double()` alone would leave."""
+    torch = compat.require_torch()
+    if dtype is None:
+        with torch.no_grad():
+            out = module(*args, **kwargs)
+    else:
+        wide = copy.deepcopy(module).to(compat.torch_dtype(dtype))
+        args, kwargs = compat.widened((args, dict(kwargs)), dtype)
+        with torch.no_grad(), compat.computing_in(dtype):
+            out = wide(*args, **kwargs)
+    return {name: t.detach() for name, t in compat.flatten_named(out, "output") if isinstance(t, torch.Tensor)}
+
+
+# ------------------------------------------------------------------------------------------------- the graph
+
+
+class _Graph:
+    """The exported graph, run node by node on tensors."""
+
+    def __init__(self, captured: Capture, inputs: Tensors, dtype: DType | None, tensors: Tensors | None = None) -> None:
+        self.captured = captured
+        self.dtype = dtype
+        core = captured.exported
+        self.nodes = list(core.graph_module.graph.nodes)
+        self.module = core.graph_module
+        self.env: dict[str, Any] = {}
+        for spec, node in zip(core.graph_signature.input_specs, [n for n in self.nodes if n.op == "placeholder"],
+                              strict=True):
+            match spec.kind.name:
+                case "USER_INPUT":
+                    value = inputs.get(node.name, getattr(spec.arg, "value", None))
+                case "PARAMETER" | "BUFFER" | "CONSTANT_TENSOR":
+                    value = (tensors or {}).get(spec.target)
+                    if value is None:
+                        value = core.constants.get(spec.target)
+                    if value is None:
+                        value = core.state_dict[spec.target]
+                case _:
+                    value = None
+            self.env[node.name] = compat.widened(value, dtype) if dtype else value
+
+    def lookup(self, x: Any) -> Any:
+        if isinstance(x, list | tuple):
+            return type(x)(self.lookup(y) for y in x)
+        if isinstance(x, slice):
+            return x
+        return self.env[x.name] if hasattr(x, "op") and hasattr(x, "meta") else x
+
+    def step(self, node: Any) -> None:
+        if node.op == "get_attr":
+            self.env[node.name] = getattr(self.module, node.target)
+        if node.op != "call_function" or (compat.overload_name(node.target) or "") in _SILENT:
+            return
+        args, kwargs = self.lookup(node.args), {k: self.lookup(v) for k, v in node.kwargs.items()}
+        if self.dtype:
+            args, kwargs = compat.widened((args, kwargs), self.dtype)
+        self.env[node.name] = node.target(*args, **kwargs)
+
+    def run(self) -> None:
+        torch = compat.require_torch()
+        with torch.no_grad(), compat.computing_in(self.dtype):
+            for node in self.nodes:
+                self.step(node)
+
+    def outputs(self, env: Mapping[str, Any]) -> dict[str, Any]:
+        """The program's outputs that are user outputs of the graph, by name."""
+        (result,) = next(n for n in self.nodes if n.op == "output").args
+        torch = compat.require_torch()
+        specs = self.captured.exported.graph_signature.output_specs
+        tensors = [env[n.name] for n, s in zip(result, specs, strict=True)
+                   if s.kind.name == "USER_OUTPUT" and hasattr(n, "meta") and isinstance(env[n.name], torch.Tensor)]
+        return {b.name: t for b, t in zip(self.captured.program.outputs, tensors, strict=True)}
+
+
+#: Nodes that check instead of computing; what they check is of the traced dtype.
+_SILENT = frozenset({"aten._assert_tensor_metadata.default", "aten._assert_scalar.default", "aten._assert_async.msg",
+                     "aten._assert_async.default"})
+
+
+# ------------------------------------------------------------------------------------------------- the program
+
+
+def values(captured: Capture, inputs: Tensors, dtype: DType | None = None, *, tensors: Tensors | None = None) -> dict[str, Any]:
+    """Every value of the program by id, as eager PyTorch computes it: results of calls come from the exported graph,
+    views from their bases, registers as numbers.  `inputs` by the program's input names; `tensors` replace weights
+    and constants by name."""
+    torch = compat.require_torch()
+    graph = _Graph(captured, inputs, dtype, tensors)
+    graph.run()
+    p = captured.program
+    by_node = {n.name: n for n in graph.nodes}
+    specs = {s.target: n.name for s, n in zip(captured.exported.graph_signature.input_specs,
+                                              [n for n in graph.nodes if n.op == "placeholder"], strict=True)}
+    out: dict[str, Any] = {}
+    symbols: dict[str, int] = {}
+
+    def put(id: str, tensor: Any) -> None:
+        out[id] = tensor.contiguous()
+        for s in p.symbols.values():
+            if s.source == id or (s.source, id) in named:
+                symbols[s.name] = int(tensor.shape[s.axis])
+
+    named = {(b.name, b.value) for b in p.inputs}
+    for b in p.inputs:
+        put(b.value, graph.env[b.name])
+    for b in (*p.weights, *p.constants):
+        put(b.value, graph.env[specs[b.name]])
+    for node in p.nodes:
+        match node:
+            case View(base=base, out=id):
+                shape, strides = ([e.evaluate(symbols) for e in es] for es in (node.shape, node.strides))
+                out[id] = torch.as_strided(out[base], shape, strides, node.offset.evaluate(symbols)).contiguous()
+            case Read(base=base, out=id):
+                out[id] = out[base].item()
+                symbols[id] = int(out[id])
+            case Scalar(out=id, expr=e):
+                out[id] = symbols[id] = e.evaluate(symbols)
+            case Copy(base=base, out=id):
+                out[id] = out[base]
+            case Call(id=name, op="contiguous" | "cast") if name not in captured.origins:
+                (base,) = node.inputs
+                (id,) = node.out
+                assert isinstance(base, str) and id is not None
+                want = torch_want(p, id, dtype)
+                put(id, out[base].to(want) if out[base].dtype != want else out[base].clone())
+            case Call():
+                origin = captured.origins[node.id]
+                result = graph.env[by_node[origin.node].name]
+                for id, where in zip(node.out, origin.results, strict=True):
+                    if id is None or where is None:
+                        continue
+                    k, order = where
+                    t = result[k] if isinstance(result, list | tuple) else result
+                    put(id, t if order is None else t.permute(order))
+            case Assert():
+                pass
+    return out
+
+
+def torch_want(p: Program, id: str, dtype: DType | None) -> Any:
+    own = p.values[id].dtype
+    return compat.torch_dtype(dtype if dtype and own.is_float else own)
+
+
+def record_eager(
+    captured: Capture, inputs: Tensors, dtype: DType | None = None, *, tensors: Tensors | None = None
+) -> Iterator[tuple[str, tuple[Any, ...], tuple[Any, ...]]]:
+    """Every call of the program on eager's own inputs: (call id, inputs, outputs).  An input is a tensor, None, a
+    Python number, or a tuple of these; an output nobody can read is None."""
+    have = values(captured, inputs, dtype, tensors=tensors)
+
+    def arg(a: Arg) -> Any:
+        if isinstance(a, ScalarArg):
+            return a.value
+        if isinstance(a, tuple):
+            return tuple(arg(x) for x in a)
+        return None if a is None else have[a]
+
+    for call in captured.program.calls:
+        yield call.id, tuple(arg(a) for a in call.inputs), tuple(None if o is None else have.get(o) for o in call.out)
+
+
+# ------------------------------------------------------------------------------------------------- sensitivity
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """How many disturbances of single nodes move an output past the bound of the end-to-end comparison.
+
+    missed     (call id, kind of disturbance, error over bound)
+    """
+
+    detected: int
+    total: int
+    missed: tuple[tuple[str, str, float], ...] = ()
+
+    @property
+    def rate(self) -> float:
+        return self.detected / self.total if self.total else 0.0
+
+
+def _one_percent(t: Any, generator: Any) -> Any:
+    torch = compat.require_torch()
+    sign = torch.randint(0, 2, t.shape, generator=generator, dtype=t.dtype) * 2 - 1
+    return t * (1 + 0.01 * sign)
+
+
+def _half(t: Any, generator: Any) -> Any:
+    torch = compat.require_torch()
+    return t.to(torch.bfloat16).to(t.dtype)
+
+
+#: Each element off by 1 % up or down (one sign for all would pass through a norm unseen), and rounding to bf16.
+_DISTURB: Mapping[str, Callable[[Any, Any], Any]] = {"1 %": _one_percent, "bf16": _half}
+
+
+def bound(f32: Any, f64: Any) -> float:
+    """The end-to-end bound on the largest error: 4 × eager's own + 8 u max|y|  (DESIGN.md, L2)."""
+    if not f64.numel():
+        return 0.0
+    own = float((f32.double() - f64).abs().max())
+    return 4 * own + 8 * DType.F32.u * float(f64.abs().max())
+
+
+def sensitivity(
+    captured: Capture, inputs: Tensors, outputs64: Tensors | None = None, *, tensors: Tensors | None = None, seed: int = 0
+) -> Sensitivity:
+    """Disturb each call that computes floats, one at a time, and see whether the outputs tell.
+
+    A disturbance that changes nothing (bf16 of values that bf16 has) does not count.  `outputs64`: the f64 outputs;
+    None takes them from the exported graph in f64.
+    """
+    torch = compat.require_torch()
+    graph = _Graph(captured, inputs, None, tensors)
+    graph.run()
+    if outputs64 is None:
+        wide = _Graph(captured, inputs, DType.F64, tensors)
+        wide.run()
+        outputs64 = wide.outputs(wide.env)
+    base = dict(graph.env)
+    plain = graph.outputs(base)
+    checked = {k: t for k, t in plain.items() if t.is_floating_point()}
+    bounds = {k: bound(t, outputs64[k]) for k, t in checked.items()}
+    place = {n.name: k for k, n in enumerate(graph.nodes)}
+    readers = [{u.name for u in n.users} for n in graph.nodes]
+    generator = torch.Generator().manual_seed(seed)
+    detected = total = 0
+    missed: list[tuple[str, str, float]] = []
+    for call in captured.program.calls:
+        origin = captured.origins.get(call.id)
+        if origin is None:
+            continue
+        start = place[origin.node]
+        result = base[origin.node]
+        first = result[0] if isinstance(result, list | tuple) else result
+        if not isinstance(first, torch.Tensor) or not first.is_floating_point() or not first.numel():
+            continue
+        for kind, disturb in _DISTURB.items():
+            changed = disturb(first, generator)
+            if torch.equal(changed, first):
+                continue
+            total += 1
+            graph.env = dict(base)
+            graph.env[origin.node] = (changed, *result[1:]) if isinstance(result, list | tuple) else changed
+            dirty = set(readers[start])
+            with torch.no_grad():
+                for k in range(start + 1, len(graph.nodes)):
+                    if graph.nodes[k].name in dirty:
+                        graph.step(graph.nodes[k])
+                        dirty |= readers[k]
+            got = graph.outputs(graph.env)
+            worst = 0.0
+            for k, limit in bounds.items():
+                error = float((got[k].double() - outputs64[k]).abs().max()) if got[k].numel() else 0.0
+                ratio = error / limit if limit > 0 else float(error > 0) * float("inf")
+                worst = max(worst, ratio) if ratio == ratio else float("inf")
+            if worst > 1:
+                detected += 1
+            else:
+                missed.append((call.id, kind, worst))
+    graph.env = base
+    return Sensitivity(detected, total, tuple(missed))
+
+
+def with_weights(captured: Capture, tensors: Tensors) -> Capture:
+    """The same capture with other weights of the same names, dtypes and shapes."""
+    merged = {k: tensors.get(k, t) for k, t in captured.tensors.items()}
+    return replace(captured, tensors=merged)
+
+
+def input_tensors(captured: Capture, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """A call's tensors by the program's input names."""
+    torch = compat.require_torch()
+    leaves = torch.utils._pytree.tree_leaves((tuple(args), dict(kwargs)))
+    specs = [s for s in captured.exported.graph_signature.input_specs if s.kind.name == "USER_INPUT"]
+    return {s.arg.name: leaf for s, leaf in zip(specs, leaves, strict=True) if isinstance(leaf, torch.Tensor)}

@@ -1,0 +1,478 @@
+"""Everything of torch that is private, unstable between releases, or spelled in torch's own types.
+
+Tried with torch 2.13.  The rest of `generator/program` uses torch's public functions and this module, so a new
+release of torch is answered here.  Torch is imported inside functions: importing this module costs nothing and works
+where torch is not installed.
+
+May import: intexpr, generator.errors, generator.types.  To answer a change of torch: edit the function that names it;
+tests/generator/program/test_torch_compat.py says what each must give.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from ..errors import MachineError, OpwrightError
+from ..types import DType
+from .intexpr import IntExpr, floordiv, maximum, minimum, mod
+
+__all__ = [
+    "Argument", "Frame", "NotAnExtent", "UnknownDtype", "arguments", "bind", "cond_of", "decompose", "dtype_of", "export",
+    "extent_of", "flatten_named", "frames", "guards", "is_dtype", "is_symbolic", "overload_name", "quiet", "ranges",
+    "require_torch", "seeded", "structure", "symbol_of", "torch_dtype",
+]
+
+
+class NotAnExtent(OpwrightError):
+    """A symbolic number that integer expressions cannot say."""
+
+
+class UnknownDtype(OpwrightError):
+    """A dtype that a program cannot hold."""
+
+
+def require_torch() -> Any:
+    """The torch module.  Raises `MachineError` where it is not installed."""
+    try:
+        return importlib.import_module("torch")
+    except ImportError as e:
+        raise MachineError("capturing a model needs torch, which is not installed",
+                           hint="pip install 'opwright[models]'") from e
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without the deprecation warnings that torch's own export raises about torch's own calls."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.simplefilter("ignore", UserWarning)
+        yield
+
+
+# ------------------------------------------------------------------------------------------------- dtypes
+
+_DTYPES = {
+    "bool": DType.BOOL, "uint8": DType.U8, "int8": DType.I8, "int16": DType.I16, "int32": DType.I32,
+    "int64": DType.I64, "float16": DType.F16, "bfloat16": DType.BF16, "float32": DType.F32, "float64": DType.F64,
+    "complex64": DType.C64, "complex128": DType.C128,
+}
+_TORCH_NAMES = {v: k for k, v in _DTYPES.items()}
+
+
+def is_dtype(x: Any) -> bool:
+    return isinstance(x, require_torch().dtype)
+
+
+def dtype_of(x: Any) -> DType:
+    """The DType of a torch.dtype.  Raises `UnknownDtype` for one that we do not have."""
+    name = str(x).removeprefix("torch.")
+    if name not in _DTYPES:
+        raise UnknownDtype(f"the dtype {x} is not supported", hint=f"supported: {', '.join(_DTYPES)}")
+    return _DTYPES[name]
+
+
+def torch_dtype(x: DType) -> Any:
+    return getattr(require_torch(), _TORCH_NAMES[x])
+
+
+# ------------------------------------------------------------------------------------------------- symbols
+
+
+def is_symbolic(x: Any) -> bool:
+    """A SymInt, SymFloat or SymBool."""
+    torch = require_torch()
+    return isinstance(x, torch.SymInt | torch.SymFloat | torch.SymBool)
+
+
+def _sympy(x: Any) -> Any:
+    return x.node.expr if is_symbolic(x) else x
+
+
+def symbol_of(x: Any) -> str | None:
+    """The name of the symbol, when `x` is one symbol and nothing more."""
+    e = _sympy(x)
+    return str(e) if getattr(e, "is_Symbol", False) else None
+
+
+def extent_of(x: Any) -> IntExpr:
+    """A Python int or a SymInt as an expression over the exporter's own symbol names.  Raises `NotAnExtent`."""
+    if isinstance(x, bool | int):
+        return IntExpr.of(int(x))
+    return _extent(_sympy(x))
+
+
+def _extent(e: Any) -> IntExpr:
+    if e.is_Integer:
+        return IntExpr.of(int(e))
+    if e.is_Symbol:
+        return IntExpr.of(str(e))
+    name = type(e).__name__
+    if name == "Add" or name == "Mul":
+        out = _extent(e.args[0])
+        for a in e.args[1:]:
+            out = out + _extent(a) if name == "Add" else out * _extent(a)
+        return out
+    if name in ("Pow", "PowByNatural") and e.args[1].is_Integer and 0 <= int(e.args[1]) <= 16:
+        out = IntExpr.of(1)
+        for _ in range(int(e.args[1])):
+            out = out * _extent(e.args[0])
+        return out
+    fold = {"Max": maximum, "Min": minimum}.get(name)
+    if fold:
+        out = _extent(e.args[0])
+        for a in e.args[1:]:
+            out = fold(out, _extent(a))
+        return out
+    if name in ("FloorDiv", "CleanDiv"):
+        return floordiv(_extent(e.args[0]), _extent(e.args[1]))
+    if name in ("Mod", "PythonMod"):
+        return mod(_extent(e.args[0]), _extent(e.args[1]))
+    if name == "ModularIndexing":
+        return mod(floordiv(_extent(e.args[0]), _extent(e.args[1])), _extent(e.args[2]))
+    if name in ("CeilDiv",):
+        return -floordiv(-_extent(e.args[0]), _extent(e.args[1]))
+    if name in ("Identity", "ToFloat"):
+        return _extent(e.args[0])
+    if name in ("FloorToInt", "CeilToInt", "TruncToInt"):
+        a, b = _quotient(e.args[0])
+        # An extent is not negative, so truncation is floor.
+        return -floordiv(-a, b) if name == "CeilToInt" else floordiv(a, b)
+    raise NotAnExtent(f"the exporter's number `{e}` is no integer expression that a program can say")
+
+
+def _quotient(e: Any) -> tuple[IntExpr, IntExpr]:
+    if type(e).__name__ in ("IntTrueDiv", "FloatTrueDiv"):
+        return _extent(e.args[0]), _extent(e.args[1])
+    if e.is_Mul and e.args[0].is_Rational:
+        rest = e / e.args[0]
+        return _extent(rest) * int(e.args[0].p), IntExpr.of(int(e.args[0].q))
+    return _extent(e), IntExpr.of(1)
+
+
+_RELATIONS = {
+    "Equality": "eq", "Unequality": "ne", "StrictLessThan": "lt", "LessThan": "le", "StrictGreaterThan": "gt",
+    "GreaterThan": "ge",
+}
+
+
+def cond_of(x: Any) -> bool | tuple[Any, ...]:
+    """A bool or SymBool as a condition over the exporter's own symbol names (ir.Cond).  Raises `NotAnExtent`."""
+    if isinstance(x, bool):
+        return x
+    return _cond(_sympy(x))
+
+
+def _cond(e: Any) -> bool | tuple[Any, ...]:
+    name = type(e).__name__
+    if name in ("BooleanTrue", "BooleanFalse"):
+        return name == "BooleanTrue"
+    if name in _RELATIONS:
+        return (_RELATIONS[name], _extent(e.args[0]), _extent(e.args[1]))
+    if name == "Not":
+        inner = _cond(e.args[0])
+        return not inner if isinstance(inner, bool) else ("not", inner)
+    if name in ("And", "Or"):
+        parts = [_cond(a) for a in e.args]
+        decided = name == "Or"
+        if any(p is decided for p in parts):
+            return decided
+        rest = tuple(p for p in parts if not isinstance(p, bool))
+        return (name.lower(), *rest) if rest else not decided
+    raise NotAnExtent(f"the exporter's condition `{e}` is none that a program can say")
+
+
+def ranges(exported: Any) -> dict[str, tuple[int, int | None]]:
+    """Symbol → (least, greatest or None) as the exporter proved them."""
+    out: dict[str, tuple[int, int | None]] = {}
+    for symbol, r in exported.range_constraints.items():
+        low = int(r.lower) if getattr(r.lower, "is_Integer", False) or isinstance(r.lower, int) else 0
+        high = int(r.upper) if getattr(r.upper, "is_Integer", False) else None
+        out[str(symbol)] = (low, None if high is None or high >= 2**62 else high)
+    return out
+
+
+def guards(exported: Any) -> list[str]:
+    """The conditions on inputs under which the graph holds, as the exporter prints them: Python over `L['x']`."""
+    return [str(g) for g in getattr(exported, "_guards_code", None) or ()]
+
+
+def guard_of(text: str, extent: Callable[[str, int], IntExpr | None]) -> bool | tuple[Any, ...] | None:
+    """A printed guard as a condition; `extent(input path, axis)` gives an input's extent.  None: not one of extents."""
+    try:
+        return _guard(ast.parse(text, mode="eval").body, extent)
+    except (SyntaxError, _NotAGuard):
+        return None
+
+
+class _NotAGuard(Exception):
+    pass
+
+
+_AST_RELATIONS: dict[type[ast.cmpop], str] = {
+    ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge",
+}
+
+
+def _guard(e: ast.expr, extent: Callable[[str, int], IntExpr | None]) -> bool | tuple[Any, ...]:
+    match e:
+        case ast.Compare(left=left, ops=ops, comparators=rights) if all(type(o) in _AST_RELATIONS for o in ops):
+            xs = [_guard_int(x, extent) for x in (left, *rights)]
+            conds = [(_AST_RELATIONS[type(o)], a, b) for o, a, b in zip(ops, xs, xs[1:], strict=False)]
+            return conds[0] if len(conds) == 1 else ("and", *conds)
+        case ast.BoolOp(op=op, values=values):
+            return ("and" if isinstance(op, ast.And) else "or", *(_guard(v, extent) for v in values))
+        case ast.UnaryOp(op=ast.Not(), operand=x):
+            return ("not", _guard(x, extent))
+    raise _NotAGuard
+
+
+def _guard_int(e: ast.expr, extent: Callable[[str, int], IntExpr | None]) -> IntExpr:
+    match e:
+        case ast.Constant(value=int() as v):
+            return IntExpr.of(v)
+        case ast.UnaryOp(op=ast.USub(), operand=x):
+            return -_guard_int(x, extent)
+        case ast.BinOp(left=a, op=op, right=b):
+            x, y = _guard_int(a, extent), _guard_int(b, extent)
+            match op:
+                case ast.Add():
+                    return x + y
+                case ast.Sub():
+                    return x - y
+                case ast.Mult():
+                    return x * y
+                case ast.FloorDiv():
+                    return floordiv(x, y)
+                case ast.Mod():
+                    return mod(x, y)
+        case ast.Subscript(value=ast.Call(func=ast.Attribute(value=base, attr="size")), slice=ast.Constant(value=int() as d)):
+            found = extent(ast.unparse(base), d)
+            if found is not None:
+                return found
+        case ast.Call(func=ast.Name(id="max" | "min" as fn), args=[a, b]):
+            return (maximum if fn == "max" else minimum)(_guard_int(a, extent), _guard_int(b, extent))
+    raise _NotAGuard
+
+
+# ------------------------------------------------------------------------------------------------- export
+
+
+def export(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], dims: Callable[[Any], Sequence[int]]) -> Any:
+    """`torch.export.export(strict=False)`; `dims(tensor)` are the axes that may vary (`Dim.AUTO`)."""
+    torch = require_torch()
+    shapes = torch.export.ShapesCollection()
+    seen: set[int] = set()
+    for leaf in torch.utils._pytree.tree_leaves((args, dict(kwargs))):
+        if isinstance(leaf, torch.Tensor) and id(leaf) not in seen:
+            seen.add(id(leaf))
+            free = {d: torch.export.Dim.AUTO for d in dims(leaf)}
+            if free:
+                shapes[leaf] = free
+    dynamic = shapes.dynamic_shapes(module, tuple(args), dict(kwargs)) if shapes._shapes else None
+    with quiet(), torch.no_grad():
+        return torch.export.export(module, tuple(args), dict(kwargs), dynamic_shapes=dynamic, strict=False)
+
+
+def decompose(exported: Any, keep: Sequence[str] = ()) -> Any:
+    """`run_decompositions()` to core ATen, except for the overloads named by `keep` (`aten.rms_norm.default`)."""
+    torch = require_torch()
+    table = torch.export.default_decompositions()
+    for name in keep:
+        op = overload_of(name)
+        if op is not None:
+            table.pop(op, None)
+    with quiet(), torch.no_grad():
+        return exported.run_decompositions(table)
+
+
+def overload_of(name: str) -> Any:
+    """The OpOverload named `aten.add.Tensor`; None where this torch has none."""
+    torch = require_torch()
+    parts = name.split(".")
+    if len(parts) != 3:
+        return None
+    packet = getattr(getattr(torch.ops, parts[0]), parts[1], None)
+    return getattr(packet, parts[2], None)
+
+
+def overload_name(target: Any) -> str | None:
+    """`aten.add.Tensor` for an OpOverload, `higher_order.cond` for a higher-order operator, else None."""
+    torch = require_torch()
+    if isinstance(target, torch._ops.OpOverload):
+        return str(target)
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        return f"higher_order.{target.name()}"
+    return None
+
+
+def seeded(target: Any) -> bool:
+    """Whether the overload draws random numbers."""
+    torch = require_torch()
+    return torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
+
+
+def pointwise(target: Any) -> bool:
+    torch = require_torch()
+    return torch.Tag.pointwise in getattr(target, "tags", ())
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument of an overload's schema."""
+
+    name: str
+    type: str
+    default: Any
+    required: bool
+
+
+@cache
+def arguments(target: Any) -> tuple[Argument, ...]:
+    """The overload's arguments in order; `()` for what has no schema."""
+    schema = getattr(target, "_schema", None)
+    if schema is None:
+        return ()
+    return tuple(Argument(a.name, str(a.type), a.default_value, not a.has_default_value()) for a in schema.arguments)
+
+
+def bind(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Every argument of a call by name, defaults filled in."""
+    out: dict[str, Any] = {}
+    for k, a in enumerate(arguments(target)):
+        out[a.name] = args[k] if k < len(args) else kwargs.get(a.name, a.default)
+    return out
+
+
+# ------------------------------------------------------------------------------------------------- pytrees
+
+
+def flatten_named(tree: Any, root: str) -> list[tuple[str, Any]]:
+    """Leaves in torch's pytree order with names from their paths: `logits`, `past.0.1`, `output_0`."""
+    torch = require_torch()
+    pytree = torch.utils._pytree
+    try:
+        pairs, _ = pytree.tree_flatten_with_path(tree)
+    except (ValueError, TypeError):  # a container that was registered without paths
+        return [(f"{root}_{k}", leaf) for k, leaf in enumerate(pytree.tree_leaves(tree))]
+    out: list[tuple[str, Any]] = []
+    for path, leaf in pairs:
+        parts = [str(getattr(k, "key", getattr(k, "idx", getattr(k, "name", k)))) for k in path]
+        name = ".".join(parts)
+        if not name:
+            name = root
+        elif name[0].isdigit():
+            name = f"{root}_{name}"
+        out.append((name, leaf))
+    return out
+
+
+def structure(spec: Any, leaves: Sequence[Any]) -> Any:
+    """The tree of a TreeSpec as JSON, with `leaves` in its places; an unknown container becomes `{"type": …}`."""
+    if spec.is_leaf():
+        return leaves[0]
+    out: list[Any] = []
+    at = 0
+    for child in spec.children():
+        out.append(structure(child, leaves[at : at + child.num_leaves]))
+        at += child.num_leaves
+    kind = spec.type
+    if kind in (list, tuple):
+        return out
+    if isinstance(kind, type) and issubclass(kind, Mapping):
+        keys = spec.context
+        while isinstance(keys, list | tuple) and len(keys) != len(out) and keys:
+            keys = keys[0]
+        if isinstance(keys, list | tuple) and len(keys) == len(out):
+            return dict(zip((str(k) for k in keys), out, strict=True))
+    return {"type": getattr(kind, "__name__", str(kind)), "items": out}
+
+
+# ------------------------------------------------------------------------------------------------- source
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A line of the model's source."""
+
+    file: str
+    line: int
+    function: str
+    text: str = ""
+
+
+_FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+), in (\S+)$')
+
+
+def frames(stack_trace: str | None) -> list[Frame]:
+    """Frames of a recorded stack trace outside torch, outermost first."""
+    inside = os.path.dirname(require_torch().__file__) + os.sep
+    lines = (stack_trace or "").splitlines()
+    out: list[Frame] = []
+    for k, line in enumerate(lines):
+        m = _FRAME.match(line)
+        if m and not m[1].startswith(inside):
+            text = lines[k + 1].strip() if k + 1 < len(lines) and not _FRAME.match(lines[k + 1]) else ""
+            out.append(Frame(m[1], int(m[2]), m[3], text))
+    return out
+
+
+# ------------------------------------------------------------------------------------------------- precision
+
+
+def _wider(dtype: DType) -> dict[Any, Any]:
+    """torch dtypes that a computation in `dtype` replaces: the floats, and complex numbers with them."""
+    torch = require_torch()
+    floats = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+    to = torch_dtype(dtype)
+    out = {f: to for f in floats}
+    out[torch.complex64] = torch.complex128 if dtype is DType.F64 else torch.complex64
+    return out
+
+
+def widened(tree: Any, dtype: DType) -> Any:
+    """Float tensors of a pytree, and the names of float dtypes in it, as `dtype`."""
+    torch = require_torch()
+    table = _wider(dtype)
+
+    def one(x: Any) -> Any:
+        if isinstance(x, torch.Tensor):
+            return x.to(table[x.dtype]) if x.dtype in table else x
+        return table.get(x, x) if isinstance(x, torch.dtype) else x
+
+    return torch.utils._pytree.tree_map(one, tree)
+
+
+@contextmanager
+def computing_in(dtype: DType | None) -> Iterator[None]:
+    """Every float that is asked for by dtype, or by default, comes as `dtype` (None: nothing changes)."""
+    if dtype is None:
+        yield
+        return
+    torch = require_torch()
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    table = _wider(dtype)
+
+    class Widen(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            put = lambda x: table.get(x, x) if isinstance(x, torch.dtype) else x  # noqa: E731
+            args, kwargs = torch.utils._pytree.tree_map(put, (args, kwargs or {}))
+            return func(*args, **kwargs)
+
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch_dtype(dtype))
+    try:
+        with Widen():
+            yield
+    finally:
+        torch.set_default_dtype(before)
