@@ -1,0 +1,190 @@
+"""The worker inside the sandbox: it confines itself, then runs kernels on memory that the judge laid out.
+
+It decides nothing.  Inputs, poison, guards and outputs lie in one shared arena that the judge fills before a run
+and reads after it, in a process that never loads a candidate; what comes back over the pipe (status, error word,
+inferred shapes) is only what the kernel itself may say.  A reply must carry the request's nonce.
+
+Started by `sandbox.py` with `-I -S` as `box.child`; imports the standard library, `abi` and `confine` only.
+To add a kind of request: a method of `Worker` named `do_<what>`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import mmap
+import os
+import random
+import sys
+import threading
+from queue import SimpleQueue
+from typing import Any
+
+from . import abi, confine
+
+Task = tuple[Any, ...]
+
+
+class Pool:
+    """The threads a kernel may use: `parallel` splits [0, n) and runs the pieces in the order that is asked for.
+
+    With one thread the pieces run on the caller's, so that an order of pieces is exactly reproducible.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self.todo: SimpleQueue[Task | None] = SimpleQueue()
+        self.done: SimpleQueue[str] = SimpleQueue()
+        self.threads, self.order, self.seed, self.trouble = 1, "forward", 0, ""
+        self.calls = 0
+        for _ in range(workers):
+            threading.Thread(target=self._serve, daemon=True).start()
+        self.entry = abi.PARALLEL(self.run)
+        self.address = ctypes.cast(self.entry, ctypes.c_void_p).value or 0
+
+    def _serve(self) -> None:
+        while (task := self.todo.get()) is not None:
+            self.done.put(self._drain(*task))
+
+    @staticmethod
+    def _drain(fn: Any, ctx: int, pieces: list[tuple[int, int]], thread: int) -> str:
+        while True:
+            try:
+                lo, hi = pieces.pop()  # atomic under the interpreter's lock
+            except IndexError:
+                return ""
+            fn(ctx, lo, hi, thread)
+
+    def pieces(self, n: int, grain: int) -> list[tuple[int, int]]:
+        """[0, n) cut as finely as the grain allows (at most 64 pieces), last piece first when to be popped."""
+        step = max(grain, 1, -(-n // 64))
+        cut = [(lo, min(lo + step, n)) for lo in range(0, n, step)]
+        if self.order == "forward":
+            cut.reverse()
+        elif self.order == "shuffled":
+            random.Random(self.seed + self.calls).shuffle(cut)
+        return cut
+
+    def run(self, _pool: Any, n: int, grain: int, address: int, ctx: int) -> None:
+        """The `OwParallelFor`."""
+        try:
+            self.calls += 1
+            fn = abi.CHUNK(address)
+            cut = self.pieces(n, grain)
+            helpers = min(self.threads, len(cut)) - 1
+            for k in range(helpers):
+                self.todo.put((fn, ctx, cut, k + 1))
+            self._drain(fn, ctx, cut, 0)
+            for _ in range(helpers):
+                self.done.get()
+        except Exception as error:
+            self.trouble = f"{type(error).__name__}: {error}"
+
+
+class Worker:
+    """One process: an arena, a pool, and the libraries loaded so far."""
+
+    def __init__(self, fd: int, size: int, pool: Pool) -> None:
+        self.libc = ctypes.CDLL(None, use_errno=True)
+        # Python's own mmap would keep a second descriptor of the arena open.
+        self.libc.mmap.restype = ctypes.c_void_p
+        both = mmap.PROT_READ | mmap.PROT_WRITE
+        address = self.libc.mmap(None, ctypes.c_size_t(size), both, mmap.MAP_SHARED, fd, ctypes.c_long(0))
+        if address in (None, ctypes.c_void_p(-1).value):
+            raise OSError(ctypes.get_errno(), "the arena cannot be mapped")
+        self.base: int = address
+        self.pool = pool
+        self.kernels: dict[tuple[str, str], abi.Kernel] = {}
+        self.libraries: dict[str, ctypes.CDLL] = {}
+
+    def kernel(self, path: str, symbol: str) -> abi.Kernel:
+        if path not in self.libraries:
+            self.libraries[path] = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+        if (path, symbol) not in self.kernels:
+            self.kernels[path, symbol] = abi.Kernel(self.libraries[path], symbol)
+        return self.kernels[path, symbol]
+
+    def tensor(self, t: list[Any] | None) -> abi.PlacedTensor | None:
+        if t is None:
+            return None
+        offset, dtype, shape, strides = t
+        return abi.PlacedTensor(self.base + offset, dtype, tuple(shape), tuple(strides))
+
+    def protect(self, ranges: list[list[int]]) -> None:
+        for offset, length, protection in ranges:
+            if self.libc.mprotect(ctypes.c_void_p(self.base + offset), ctypes.c_size_t(length), protection):
+                raise OSError(ctypes.get_errno(), "mprotect")
+
+    def call(self, r: dict[str, Any]) -> abi.Call:
+        self.pool.threads, self.pool.order, self.pool.seed = r["threads"], r["order"], r["seed"]
+        self.pool.calls, self.pool.trouble = 0, ""
+        offset, size = r["workspace"]
+        return abi.build_call(
+            [self.tensor(t) for t in r["inputs"]], [self.tensor(t) for t in r["outputs"]], r["attrs"],
+            list_len=r["list_len"], workspace=(self.base + offset if offset >= 0 else 0, size),
+            parallel=self.pool.address if r["parallel"] else 0, threads=r["threads"], flags=r["flags"],
+            version=r["version"],
+        )
+
+    def do_plan(self, r: dict[str, Any]) -> dict[str, Any]:
+        """Infer, then workspace."""
+        kernel, call = self.kernel(r["library"], r["symbol"]), self.call(r)
+        status = kernel.infer(call)
+        out: dict[str, Any] = {"status": status, "error": call.error_fields(), "shapes": call.output_shapes()}
+        if status == abi.OK:
+            out["workspace"] = kernel.workspace(call)
+        return out
+
+    def do_run(self, r: dict[str, Any]) -> dict[str, Any]:
+        """The kernel itself, under the protections asked for."""
+        kernel, call = self.kernel(r["library"], r["symbol"]), self.call(r)
+        before = tasks()
+        self.protect(r["protect"])
+        status = kernel.run(call)
+        self.protect([[offset, length, mmap.PROT_READ | mmap.PROT_WRITE] for offset, length, _ in r["protect"]])
+        return {
+            "status": status, "error": call.error_fields(), "tasks": [before, tasks()], "trouble": self.pool.trouble,
+        }
+
+    def answer(self, r: dict[str, Any]) -> dict[str, Any]:
+        """A fault of loading is the kernel's: it is an answer, not a crash."""
+        try:
+            reply: dict[str, Any] = getattr(self, "do_" + r["what"])(r)
+        except (OSError, AttributeError) as error:
+            reply = {"failed": str(error)}
+        return reply | {"nonce": r["nonce"]}
+
+
+def tasks() -> int:
+    """Threads of this process, -1 where /proc does not tell."""
+    try:
+        return len(os.listdir("/proc/self/task"))
+    except OSError:
+        return -1
+
+
+def main() -> None:
+    """Confine, say what holds, then serve requests until the pipe closes."""
+    config = json.loads(sys.argv[2])
+    requests, replies, arena = config["requests"], config["replies"], config["arena"]
+    limits, scratch = confine.Limits(**config["limits"]), config["scratch"]
+    confine.die_with_parent()
+    os.chdir(scratch)
+    spaces = confine.enter_namespaces(scratch, (requests, replies, arena)) if config["namespaces"] else "not asked for"
+    confine.set_limits(limits)
+    pool = Pool(config["workers"])
+    worker = Worker(arena, config["bytes"], pool)
+    os.close(arena)
+    filtered = confine.filter_calls() if config["filter"] else "not asked for"
+    known = (requests, replies)
+    held = confine.measure(limits, scratch, tuple(config["outside"]), known, config["watcher"], spaces)
+    with os.fdopen(requests, "rb") as inbox:
+        _send(replies, {"layers": held, "filter": filtered})
+        for line in inbox:
+            _send(replies, worker.answer(json.loads(line)))
+    os._exit(0)  # daemon threads and loaded libraries have no last word
+
+
+def _send(fd: int, message: dict[str, Any]) -> None:
+    data = json.dumps(message).encode() + b"\n"
+    while data:
+        data = data[os.write(fd, data):]

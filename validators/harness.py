@@ -1,0 +1,323 @@
+"""Calls of a kernel on memory that the judge controls byte by byte.
+
+An `Invocation` says what to call; `Harness.run` lays its tensors out in the sandbox's arena, each between guard
+pages and every free byte set to a secret pattern, has the worker run the kernel, and then reads back, in this
+process, the outputs and every byte that changed though it was nobody's to change.
+
+May import: abi, sandbox, values, numpy.  To add a way of running: a field of `How`, and its use in `run`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import abi
+from .sandbox import Sandbox, WorkerDied
+from .values import ARRAY
+
+__all__ = ["NUMPY", "Harness", "How", "Invocation", "Outcome", "Plan", "dtype_name", "empty_like_view"]
+
+Array = NDArray[Any]
+Bytes = NDArray[np.uint8]
+
+#: dtype name -> NumPy dtype
+NUMPY: dict[str, np.dtype[Any]] = {dtype.value: array for dtype, array in ARRAY.items()}
+_NAMES = {dtype: name for name, dtype in NUMPY.items()}
+
+
+def dtype_name(array: Array) -> str:
+    """`f32` for an array of float32."""
+    return _NAMES[array.dtype]
+
+
+PAGE = 4096
+ALIGN = 64
+# Bytes that outputs and workspace are filled with before a run.  As floats: zero, a large number, nan.
+FILLS = {"zero": 0x00, "high": 0x7F, "ones": 0xFF}
+_NONE, _READ = 0, 1
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """One call.  Arrays may have any strides; those of `outputs` give dtype, shape and strides, not contents.
+
+    `alias` maps an output's position to the input it is written over (in place).
+    """
+
+    library: str
+    symbol: str
+    inputs: tuple[Array | None, ...]
+    outputs: tuple[Array, ...]
+    attrs: tuple[abi.EncodedAttr, ...] = ()
+    list_len: tuple[int, ...] = ()
+    input_names: tuple[str, ...] = ()
+    output_names: tuple[str, ...] = ()
+    alias: Mapping[int, int] = field(default_factory=dict)
+    flags: int = 0
+    version: int = abi.ABI
+
+
+@dataclass(frozen=True)
+class How:
+    """The circumstances of a run, none of which may change an answer.
+
+    fill       what outputs and workspace hold before (a key of `FILLS`)
+    threads    max_threads; with `parallel` false the kernel gets no pool
+    order      of the pool's pieces: forward, reverse, shuffled (by `seed`)
+    placement  start: 64-byte aligned; end: flush with a page's end; protect: guard pages and inputs are locked
+    """
+
+    fill: str = "zero"
+    threads: int = 1
+    parallel: bool = False
+    order: str = "forward"
+    seed: int = 0
+    placement: str = "start"
+    guard: bool = False
+    read_only: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What infer and workspace said; `crash` and `failed` as in `Outcome`."""
+
+    status: int = 0
+    error: Mapping[str, int] = field(default_factory=dict)
+    shapes: tuple[tuple[int, ...], ...] = ()
+    workspace: int = 0
+    crash: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run left.  `crash`: how the worker died (then there are no outputs); `damage`: bytes changed, by place."""
+
+    status: int = 0
+    error: Mapping[str, int] = field(default_factory=dict)
+    outputs: tuple[Array, ...] = ()
+    raw: tuple[Bytes, ...] = ()
+    damage: tuple[str, ...] = ()
+    crash: str = ""
+
+
+@dataclass(frozen=True)
+class _Region:
+    """Where something lies: pages [start, end), in them `size` bytes from `data` on."""
+
+    what: str
+    start: int
+    data: int
+    size: int
+    end: int
+
+
+def _extent(array: Array) -> tuple[int, int]:
+    """First and one past the last byte that a view touches, relative to its element 0."""
+    if array.size == 0:
+        return 0, 0
+    lo = sum(min(0, (n - 1) * s) for n, s in zip(array.shape, array.strides, strict=True))
+    hi = sum(max(0, (n - 1) * s) for n, s in zip(array.shape, array.strides, strict=True))
+    return lo, hi + array.itemsize
+
+
+def _storage(array: Array) -> Bytes:
+    """The bytes a view spans, its holes included."""
+    lo, hi = _extent(array)
+    if hi == lo:
+        return np.empty(0, np.uint8)
+    address = array.__array_interface__["data"][0] + lo
+    block = (ctypes.c_uint8 * (hi - lo)).from_address(address)
+    return np.frombuffer(memoryview(block).cast("B"), np.uint8)
+
+
+def empty_like_view(array: Array, shape: Sequence[int] | None = None) -> Array:
+    """An uninitialised contiguous array of the same dtype (and shape, unless given)."""
+    return np.empty(array.shape if shape is None else tuple(shape), array.dtype)
+
+
+def _up(n: int, step: int) -> int:
+    return -(-n // step) * step
+
+
+class _Layout:
+    """Regions of one invocation in the arena, for one placement and one size of workspace."""
+
+    def __init__(self, inv: Invocation, placement: str, workspace: int) -> None:
+        self.at = PAGE
+        self.placement = placement
+        names = inv.input_names or tuple(f"in[{k}]" for k in range(len(inv.inputs)))
+        outs = inv.output_names or tuple(f"out[{k}]" for k in range(len(inv.outputs)))
+        self.inputs = [
+            None if a is None else self.region(f"input {name}", *_extent(a))
+            for a, name in zip(inv.inputs, names, strict=True)
+        ]
+        self.outputs: list[_Region] = []
+        for k, (a, name) in enumerate(zip(inv.outputs, outs, strict=True)):
+            twin = self.inputs[inv.alias[k]] if k in inv.alias else None
+            self.outputs.append(twin or self.region(f"output {name}", *_extent(a)))
+        self.workspace = self.region("workspace", 0, _up(workspace, ALIGN))
+        self.used = self.at
+
+    def region(self, what: str, lo: int, hi: int) -> _Region:
+        size = hi - lo
+        start = self.at
+        end = start + max(PAGE, _up(size, PAGE))
+        data = end - size if self.placement == "end" else start
+        self.at = end + PAGE
+        return _Region(what, start, data, size, end)
+
+    def all(self) -> list[_Region]:
+        return [r for r in (*self.inputs, *self.outputs, self.workspace) if r is not None]
+
+
+def _view(memory: Bytes, region: _Region, like: Array) -> Array:
+    """The tensor `like` where it lies in `memory`."""
+    lo, _ = _extent(like)
+    if like.size == 0:
+        return np.empty(like.shape, like.dtype)
+    return np.ndarray(like.shape, like.dtype, buffer=memory.data, offset=region.data - lo, strides=like.strides)
+
+
+def _byte_view(memory: Bytes, region: _Region, like: Array) -> Bytes:
+    """The same as bytes, one axis more."""
+    lo, _ = _extent(like)
+    shape = (*like.shape, like.itemsize)
+    if like.size == 0:
+        return np.empty(shape, np.uint8)
+    return np.ndarray(shape, np.uint8, buffer=memory.data, offset=region.data - lo, strides=(*like.strides, 1))
+
+
+class Harness:
+    """Runs invocations in one sandbox.  `calls` counts what was asked of the worker."""
+
+    def __init__(self, sandbox: Sandbox, *, seconds: float = 30.0) -> None:
+        self.sandbox, self.seconds = sandbox, seconds
+        self.calls = 0
+        self._pattern: Bytes = np.frombuffer(secrets.token_bytes(1 << 16), np.uint8)
+
+    def _request(self, inv: Invocation, layout: _Layout, how: How, what: str, workspace: int) -> dict[str, Any]:
+        def tensor(region: _Region | None, array: Array | None) -> list[Any] | None:
+            if region is None or array is None:
+                return None
+            lo, _ = _extent(array)
+            strides = [s // array.itemsize for s in array.strides]
+            return [region.data - lo, dtype_name(array), list(array.shape), strides]
+
+        protect: list[list[int]] = []
+        if how.guard:
+            edges = [0, *(r.end for r in layout.all())]
+            protect += [[edge, PAGE, _NONE] for edge in sorted(set(edges))]
+        if how.read_only:
+            lent = set(inv.alias.values())
+            protect += [
+                [r.start, r.end - r.start, _READ]
+                for k, r in enumerate(layout.inputs) if r is not None and k not in lent
+            ]
+        return {
+            "what": what, "library": inv.library, "symbol": inv.symbol,
+            "inputs": [tensor(r, a) for r, a in zip(layout.inputs, inv.inputs, strict=True)],
+            "outputs": [tensor(r, a) for r, a in zip(layout.outputs, inv.outputs, strict=True)],
+            "attrs": list(inv.attrs), "list_len": list(inv.list_len),
+            "workspace": [layout.workspace.data if workspace else -1, workspace],
+            "threads": how.threads, "order": how.order, "seed": how.seed, "parallel": how.parallel,
+            "flags": inv.flags, "version": inv.version, "protect": protect,
+        }
+
+    def _image(self, inv: Invocation, layout: _Layout, fill: int) -> Bytes:
+        """The arena's contents before a run."""
+        if self._pattern.size < layout.used:
+            self._pattern = np.resize(self._pattern, layout.used)
+        image = self._pattern[: layout.used].copy()
+        for region, array in zip(layout.inputs, inv.inputs, strict=True):
+            if region is not None and array is not None:
+                image[region.data : region.data + region.size] = _storage(array)
+        for k, (region, array) in enumerate(zip(layout.outputs, inv.outputs, strict=True)):
+            if k not in inv.alias:
+                _byte_view(image, region, array)[...] = fill
+        work = layout.workspace
+        image[work.data : work.data + work.size] = fill
+        return image
+
+    def _load(self, image: Bytes, used: int) -> Bytes:
+        self.sandbox.ensure(used)
+        memory: Bytes = np.frombuffer(self.sandbox.memory, np.uint8, count=used)
+        memory[:] = image
+        return memory
+
+    def plan(self, inv: Invocation, how: How | None = None) -> Plan:
+        """Shapes and workspace, by the kernel's own infer and workspace entries; inputs hold their data."""
+        how = how or How()
+        layout = _Layout(inv, "start", 0)
+        self._load(self._image(inv, layout, 0), layout.used)
+        self.calls += 1
+        try:
+            reply = self.sandbox.ask(self._request(inv, layout, how, "plan", 0), seconds=self.seconds)
+        except WorkerDied as death:
+            return Plan(crash=f"infer or workspace: {death.reason}")
+        if "failed" in reply:
+            return Plan(crash=f"cannot be loaded: {reply['failed']}")
+        shapes = tuple(tuple(s) for s in reply["shapes"])
+        return Plan(reply["status"], reply["error"], shapes, reply.get("workspace", 0))
+
+    def run(self, inv: Invocation, how: How | None = None, *, workspace: int = 0) -> Outcome:
+        """The kernel on this invocation; `workspace` is what the plan for as many threads asked for."""
+        how = how or How()
+        layout = _Layout(inv, how.placement, workspace)
+        image = self._image(inv, layout, FILLS[how.fill])
+        memory = self._load(image, layout.used)
+        self.calls += 1
+        try:
+            reply = self.sandbox.ask(self._request(inv, layout, how, "run", workspace), seconds=self.seconds)
+        except WorkerDied as death:
+            return Outcome(crash=death.reason)
+        if "failed" in reply:
+            return Outcome(crash=f"cannot be loaded: {reply['failed']}")
+        damage = self._damage(inv, layout, image, memory)
+        before, after = reply["tasks"]
+        if after > before:
+            damage.append(f"left {after - before} thread(s) running")
+        if reply["trouble"]:
+            damage.append(reply["trouble"])
+        outputs = tuple(_view(memory, r, a).copy() for r, a in zip(layout.outputs, inv.outputs, strict=True))
+        raw = tuple(_byte_view(memory, r, a).copy() for r, a in zip(layout.outputs, inv.outputs, strict=True))
+        return Outcome(reply["status"], reply["error"], outputs, raw, tuple(damage))
+
+    @staticmethod
+    def _damage(inv: Invocation, layout: _Layout, image: Bytes, memory: Bytes) -> list[str]:
+        """Every place where a byte changed that is no output's element and not workspace."""
+        changed = image != memory
+        for region, array in zip(layout.outputs, inv.outputs, strict=True):
+            _byte_view(changed.view(np.uint8), region, array)[...] = 0
+        work = layout.workspace
+        changed[work.data : work.data + work.size] = False
+        if not changed.any():
+            return []
+        found = []
+        places = np.flatnonzero(changed)
+        for region in layout.all():
+            inside = places[(places >= region.start) & (places < region.end)]
+            own = inside[(inside >= region.data) & (inside < region.data + region.size)]
+            if own.size:
+                verb = "was changed" if region.what.startswith("input") else "was written between its elements"
+                found.append(f"{region.what} {verb}: {own.size} byte(s) from byte {own[0] - region.data} on")
+            low = places[(places >= region.start - PAGE // 2) & (places < region.data)]
+            high = places[(places >= region.data + region.size) & (places < region.end + PAGE // 2)]
+            if low.size:
+                found.append(f"{low.size} byte(s) written before {region.what}, {region.data - low[-1]} byte(s) off")
+            if high.size:
+                off = high[0] - region.data - region.size + 1
+                found.append(f"{high.size} byte(s) written past the end of {region.what}, {off} byte(s) off")
+        return list(dict.fromkeys(found)) or [f"{places.size} byte(s) written outside every buffer"]
+
+
+def elements(shape: Sequence[int]) -> int:
+    """Number of elements of a shape."""
+    return math.prod(shape)
