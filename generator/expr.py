@@ -15,7 +15,8 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, TypeVar, cast
+from itertools import pairwise
+from typing import Any, Literal, TypeGuard, TypeVar, cast
 
 from .errors import LanguageError, Place
 from .types import DType
@@ -42,7 +43,6 @@ __all__ = [
     "Or",
     "Reduce",
     "Select",
-    "Skip",
     "Span",
     "Star",
     "Stmt",
@@ -60,6 +60,7 @@ __all__ = [
     "walk",
 ]
 
+FOLDS = ("sum", "prod", "max", "min", "any", "all")
 REDUCTIONS = ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin")
 MODES = ("=", "+=", "*=", "set", "max", "min", "any", "all")
 
@@ -317,11 +318,6 @@ class Star(Expr):
 
 
 @dataclass(frozen=True)
-class Skip(Expr):
-    """The `skip` of a guarded store."""
-
-
-@dataclass(frozen=True)
 class TupleLit(Expr):
     """`(0, 1, inf)` after `in`, in static tests."""
 
@@ -446,10 +442,21 @@ _CMP: dict[type[ast.cmpop], str] = {
     ast.GtE: ">=",
 }
 #: Deep nesting is refused: no operator needs it, and recursion must never be a stranger's to exhaust.
-MAX_DEPTH = 60
+MAX_DEPTH = 100
 MAX_TEXT = 64 * 1024
 
 
+#: Signs of other languages, and what to write instead.
+_FOREIGN = {
+    "&&": "`a and b`", r"\|\|": "`a or b`", r"\?": "`a if test else b`", "!(?!=)": "`not a`; unequal is `!=`",
+}  # fmt: skip
+#: What people try that is not in the language, by node of Python's grammar.
+_REFUSED = {
+    "Attribute": "a name with a dot", "Lambda": "a lambda", "List": "a list", "Dict": "a dict", "Set": "a set",
+    "Tuple": "a tuple", "ListComp": "a comprehension", "GeneratorExp": "a comprehension",
+    "JoinedStr": "an f-string", "NamedExpr": "`:=`", "MatMult": "`@`", "Await": "`await`", "Yield": "`yield`",
+    "SetComp": "a comprehension", "DictComp": "a comprehension", "YieldFrom": "`yield`",
+}  # fmt: skip
 #: Maps a position inside a text (line from 1, column from 0, in characters) to a line and column (from 1) of its file.
 Locate = Callable[[int, int], tuple[int, int]]
 
@@ -495,21 +502,25 @@ class _Parser:
             with warnings.catch_warnings():
                 warnings.simplefilter(
                     "ignore", SyntaxWarning
-                )  # `1[i]`, `"a" is x`: refused below with a place
+                )  # `1[i]`, `"a" is x`: refused below, with a place
                 return cast(
                     "ast.Expression | ast.Module", ast.parse(self.text, mode=mode, feature_version=(3, 11))
                 )
         except SyntaxError as e:
+            what = "an expression" if mode == "eval" else "a statement"
+            row, col = e.lineno or 1, (e.offset or 1) - 1
+            line = self.lines[row - 1] if row <= len(self.lines) else ""
+            hint = next((h for sign, h in _FOREIGN.items() if re.search(sign, line)), "")
+            if not hint and mode == "eval" and re.search(r"(?<![<>=!])=(?!=)", line):
+                hint = "an equation is `==`"
+            if not hint and mode == "exec":
+                hint = "`y[i] = …`, `y[i] += …`, `y[i]: set = …`, or `if test:` with an indented block"
             raise LanguageError(
-                f"cannot read this: {e.msg}",
-                place=self.place(e.lineno or 1, (e.offset or 1) - 1),
-                hint="an expression"
-                if mode == "eval"
-                else "a statement is `y[i] = …`, `y[i] += …`, `y[i]: set = …` or `if test:`",
+                f"cannot read this as {what}: {e.msg}", place=self.place(row, col), hint=hint
             ) from None
         except (ValueError, RecursionError, MemoryError):
             raise LanguageError(
-                "cannot read this text (null bytes or nesting too deep)", place=self.place(1, 0)
+                "cannot read this: null bytes, or nested too deeply", place=self.place(1, 0)
             ) from None
 
     # -- expressions
@@ -536,7 +547,9 @@ class _Parser:
             case ast.Name(id="nan"):
                 return Num(math.nan, span=s)
             case ast.Name(id="skip"):
-                return Skip(span=s)
+                raise self.fail(n, "`skip` stands only as `target = value if test else skip`")
+            case ast.Constant(value=None):
+                raise self.fail(n, "`None` stands only in `name is None` and `name is not None`")
             case ast.Name(id=name):
                 return Name(name, span=s)
             case ast.UnaryOp(op=ast.USub(), operand=x):
@@ -566,15 +579,15 @@ class _Parser:
             case ast.Compare(left=first, ops=ops, comparators=rest):
                 parts: list[Expr] = []
                 left = self.expr(first)
-                for op, r in zip(ops, rest, strict=True):
-                    if type(op) not in _CMP:
+                for sign, r in zip(ops, rest, strict=True):
+                    if type(sign) not in _CMP:
                         raise self.fail(
                             n,
-                            f"comparison `{type(op).__name__}` is not in the language",
-                            "use == != < <= > >= or `is None`",
+                            "this comparison is not in the language",
+                            "== != < <= > >=, `name is None`, or of static values `name in (0, 1)`",
                         )
                     right = self.expr(r)
-                    parts.append(Cmp(_CMP[type(op)], left, right, span=s))
+                    parts.append(Cmp(_CMP[type(sign)], left, right, span=s))
                     left = right
                 return parts[0] if len(parts) == 1 else And(tuple(parts), span=s)
             case ast.IfExp(test=t, body=a, orelse=b):
@@ -592,21 +605,23 @@ class _Parser:
                     )
                 return Reduce(kind, self.decls(sl), self.expr(body), span=s)
             case ast.Call(func=ast.Name(id=fn), args=args, keywords=[]):
-                xs = tuple(self.expr(a) for a in args)
-                if fn in ("sum", "prod", "any", "all") or (fn in ("max", "min") and len(xs) == 1):
-                    if len(xs) != 1:
+                values = tuple(self.expr(a) for a in args)
+                if fn in FOLDS and (len(values) == 1 or fn not in FUNCTIONS):
+                    if len(values) != 1:
                         raise self.fail(
                             n,
                             f"`{fn}(…)` folds the lanes of one pack expression",
                             f"a reduction over an index is `{fn}[i](…)`",
                         )
-                    return Fold(fn, xs[0], span=s)
-                return Call(fn, xs, span=s)
-        what = type(n).__name__
+                    return Fold(fn, values[0], span=s)
+                return Call(fn, values, span=s)
+            case ast.Call(keywords=[_, *_]):
+                raise self.fail(n, "arguments are given by position: `name=` is not in the language")
+        kind = type(n.op).__name__ if isinstance(n, ast.BinOp) else type(n).__name__
         raise self.fail(
             n,
-            f"`{what}` is not in the expression language",
-            "allowed: numbers, names, loads, casts, calls, arithmetic, comparisons, and/or/not, "
+            f"{_REFUSED.get(kind, 'this')} is not in the language",
+            "it has numbers, names, loads, casts, calls, arithmetic, comparisons, and/or/not, "
             "`a if c else b`, reductions `sum[i](…)`",
         )
 
@@ -640,8 +655,10 @@ class _Parser:
                     raise LanguageError(
                         "a reduction names its indices",
                         place=i.span.place if i.span else None,
-                        hint="sum[i, *n](…) or sum[k in K](…)",
+                        hint="`sum[i, *n](…)` or `sum[k in K](…)`",
                     )
+        if not out:
+            raise self.fail(sl, "a reduction names its indices", "`sum[i, *n](…)` or `sum[k in K](…)`")
         return tuple(out)
 
     # -- statements
@@ -680,7 +697,14 @@ class _Parser:
             ):
                 return self.assign(self.target(t), mode, v, s)
             case ast.If(test=test, body=body, orelse=orelse):
-                return If(self.expr(test), self.block(body, errors), self.block(orelse, errors), span=s)
+                self.depth += 1
+                try:
+                    if self.depth > MAX_DEPTH:
+                        raise self.fail(st, f"more than {MAX_DEPTH} choices, one inside the other")
+                    then, other = self.block(body, errors), self.block(orelse, errors)
+                    return If(self.expr(test), then, other, span=s)
+                finally:
+                    self.depth -= 1
         raise self.fail(
             st,
             "not a statement of the language",
@@ -688,17 +712,10 @@ class _Parser:
         )
 
     def assign(self, target: Target, mode: str, v: ast.AST, s: Span) -> Assign:
-        value = self.expr(v)
-        guard: Expr | None = None
-        if isinstance(value, Select) and isinstance(value.other, Skip):
-            value, guard = value.then, value.test
-        for x in walk(value):
-            if isinstance(x, Skip):
-                raise LanguageError(
-                    "`skip` stands only as `target = value if cond else skip`",
-                    place=x.span.place if x.span else None,
-                )
-        return Assign(target, mode, value, guard, span=s)
+        match v:
+            case ast.IfExp(test=test, body=value, orelse=ast.Name(id="skip")):
+                return Assign(target, mode, self.expr(value), self.expr(test), span=s)
+        return Assign(target, mode, self.expr(v), span=s)
 
 
 def _affine(line: int, col: int) -> Locate:
@@ -774,6 +791,15 @@ def _number(v: int | float) -> str:
     return repr(v)
 
 
+def _is_chain(xs: tuple[Expr, ...]) -> TypeGuard[tuple[Cmp, ...]]:
+    """Whether the conjunction is what `a < b <= c` parses to."""
+    return (
+        len(xs) > 1
+        and all(isinstance(x, Cmp) and x.op != "in" for x in xs)
+        and all(isinstance(a, Cmp) and isinstance(b, Cmp) and a.right == b.left for a, b in pairwise(xs))
+    )
+
+
 def show(x: Expr) -> str:
     """The text of an expression, with no more parentheses than needed."""
     return _show(x, 0)
@@ -813,6 +839,12 @@ def _show(x: Expr, need: int) -> str:
             return _wrap(
                 f"{_show(a, _PREC['cmp'] + 1)} {op} {_show(b, _PREC['cmp'] + 1)}", _PREC["cmp"], need
             )
+        case And(xs=xs) if _is_chain(xs):
+            inner_prec = _PREC["cmp"] + 1
+            text = _show(xs[0].left, inner_prec) + "".join(
+                f" {c.op} {_show(c.right, inner_prec)}" for c in xs
+            )
+            return _wrap(text, _PREC["cmp"], need)
         case And(xs=xs):
             return _wrap(" and ".join(_show(a, _PREC["and"] + 1) for a in xs), _PREC["and"], need)
         case Or(xs=xs):
@@ -834,8 +866,6 @@ def _show(x: Expr, need: int) -> str:
             return f"{k}({_show(b, 0)})"
         case Star(x=inner):
             return f"*{_show(inner, _PREC['|'])}"
-        case Skip():
-            return "skip"
         case TupleLit(xs=xs):
             return f"({', '.join(_show(a, 0) for a in xs)}{',' if len(xs) == 1 else ''})"
     raise TypeError(f"no printer for {type(x).__name__}")

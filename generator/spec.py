@@ -84,11 +84,11 @@ def load_spec_text(text: str, file: str = "<text>", *, family: str = "") -> list
         if spec is not None:
             specs.append(spec)
     unique: dict[tuple[object, ...], SpecError] = {}  # specs of one `each` share their mistakes
-    for e in (single for error in errors for single in error.errors):
-        if e.place is not None and e.place.text is None:
-            e.place = e.place.with_text(text)
-        if isinstance(e, SpecError):
-            unique.setdefault((e.place, e.message), e)
+    for mistake in (single for error in errors for single in error.errors):
+        if mistake.place is not None and mistake.place.text is None:
+            mistake.place = mistake.place.with_text(text)
+        if isinstance(mistake, SpecError):
+            unique.setdefault((mistake.place, mistake.message), mistake)
     raise_together(unique.values())
     return specs
 

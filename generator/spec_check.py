@@ -82,9 +82,9 @@ class Checker:
         for a in s.attrs.values():
             if a.default_expr is not None:
                 self.extent(a.default_expr, "a default")
-        for d in s.dims.values():
-            if d.rank is not None:
-                self.extent(d.rank, "a rank")
+        for decl in s.dims.values():
+            if decl.rank is not None:
+                self.extent(decl.rank, "a rank")
         for let in s.let.values():
             self.extent(let.expr, "let")
         tensors = dict(s.inputs)
