@@ -45,10 +45,10 @@ class Finding:
 
 
 _MATH = (
-    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "cbrt", "sin", "cos", "tan", "asin", "acos", "atan",
-    "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "pow", "fmod", "remainder", "fma",
-    "floor", "ceil", "trunc", "rint", "nearbyint", "round", "roundeven", "fabs", "copysign", "fmax", "fmin", "ldexp",
-    "frexp", "hypot", "scalbn", "logb", "ilogb", "lgamma", "tgamma",
+    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "cbrt", "sin", "cos", "tan", "asin", "acos",
+    "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "pow", "fmod", "remainder",
+    "fma", "floor", "ceil", "trunc", "rint", "nearbyint", "round", "roundeven", "fabs", "copysign", "fmax", "fmin",
+    "ldexp", "frexp", "hypot", "scalbn", "logb", "ilogb", "lgamma", "tgamma",
 )
 
 #: Functions outside the text that a kernel may declare and call: pure, or touching only the memory they are given.

@@ -1,0 +1,253 @@
+"""PyTorch in a process of its own: evaluates ATen overloads for the gate `meaning`, and dies without taking us along.
+
+This file is both sides.  Run as a program it is the server: it imports torch and NumPy and nothing of opwright.
+Imported it gives `TorchServer`, which starts one on demand, restarts it after a crash (`div(INT_MIN, -1, 'trunc')`
+kills a process) and says `TorchMissing` where there is none.
+
+A message is a JSON text and an npz archive, each with its length in front.  `VERSION` changes with the protocol.
+May import: the standard library, numpy; torch only in `serve`.  To add a request: a branch in `_answer`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import select
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Self
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["TorchCrashed", "TorchError", "TorchMissing", "TorchServer"]
+
+VERSION = 1
+_HEAD = struct.Struct("<4sIQ")
+_MAGIC = b"owts"
+_START_SECONDS, _CALL_SECONDS = 120.0, 60.0
+
+Array = npt.NDArray[Any]
+
+
+class TorchMissing(Exception):
+    """torch cannot be imported here; the message says why."""
+
+
+class TorchCrashed(Exception):
+    """The server died, or gave no answer in time, on this call."""
+
+
+class TorchError(Exception):
+    """torch refused the call: its exception's type and first line."""
+
+
+def _pack(message: Mapping[str, Any], arrays: Mapping[str, Array]) -> bytes:
+    text = json.dumps(message).encode()
+    block = io.BytesIO()
+    np.savez(block, **arrays)  # type: ignore[arg-type]
+    data = block.getvalue()
+    return _HEAD.pack(_MAGIC, len(text), len(data)) + text + data
+
+
+def _unpack(text: bytes, data: bytes) -> tuple[dict[str, Any], dict[str, Array]]:
+    with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+        return json.loads(text), dict(archive)
+
+
+# ---- the judge's side --------------------------------------------------------------------------------------------
+
+
+def encode(value: object, arrays: dict[str, Array]) -> Any:
+    """An argument as JSON; arrays go to `arrays` and are named.  A dtype is `DType`-like: has `.value`."""
+    if isinstance(value, np.ndarray):
+        name = f"a{len(arrays)}"
+        arrays[name] = np.ascontiguousarray(value).reshape(value.shape)
+        return {"tensor": name}
+    if isinstance(value, list | tuple):
+        return {"list": [encode(v, arrays) for v in value]}
+    if isinstance(value, complex):
+        return {"complex": [value.real, value.imag]}
+    if value is None or isinstance(value, bool | int | float | str):
+        return {"value": value}
+    raise TypeError(f"torch cannot be handed a {type(value).__name__}")
+
+
+class TorchServer:
+    """A server that is there when it is called.  A context manager."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stderr: BinaryIO | None = None
+        self.version = ""
+        self.restarts = -1
+
+    def start(self) -> None:
+        """Start one if none runs.  Raises `TorchMissing`."""
+        if self._process is not None:
+            return
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `stop`
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("TORCH", "PYTORCH", "OPWRIGHT"))}
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", str(Path(__file__).resolve())], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=self._stderr, env=environment | {"OMP_NUM_THREADS": "1"},
+        )
+        self.restarts += 1
+        try:
+            hello, _ = self._receive(_START_SECONDS)
+        except TorchCrashed as death:
+            raise TorchMissing(str(death)) from None
+        if hello.get("version") != VERSION or "torch" not in hello:
+            self.stop()
+            raise TorchMissing(hello.get("missing", "its server speaks another protocol"))
+        self.version = hello["torch"]
+
+    def stop(self) -> None:
+        if self._process is None:
+            return
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout, self._stderr):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+        self._process = self._stderr = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        self.stop()
+
+    def call(
+        self, overload: str, arguments: Mapping[str, object], dtypes: Mapping[str, str] | None = None,
+    ) -> list[Array | None]:
+        """The outputs of `overload` (`aten.add.Tensor`) on arguments by name; `dtypes` names those that are dtypes.
+
+        Raises `TorchError` when torch refuses, `TorchCrashed` when it dies, `TorchMissing` when it is not there.
+        """
+        self.start()
+        assert self._process is not None and self._process.stdin is not None
+        arrays: dict[str, Array] = {}
+        encoded = {name: encode(value, arrays) for name, value in arguments.items()}
+        encoded |= {name: {"dtype": dtype} for name, dtype in (dtypes or {}).items()}
+        try:
+            self._process.stdin.write(_pack({"version": VERSION, "overload": overload, "arguments": encoded}, arrays))
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise TorchCrashed(self._bury()) from None
+        reply, results = self._receive(_CALL_SECONDS)
+        if reply.get("error"):
+            raise TorchError(reply["error"])
+        return [None if name is None else results[name] for name in reply["outputs"]]
+
+    def _receive(self, seconds: float) -> tuple[dict[str, Any], dict[str, Array]]:
+        deadline = time.monotonic() + seconds
+        head = self._read(_HEAD.size, deadline)
+        magic, text, data = _HEAD.unpack(head)
+        if magic != _MAGIC:
+            self.stop()
+            raise TorchCrashed("it printed on its channel")
+        return _unpack(self._read(text, deadline), self._read(data, deadline))
+
+    def _read(self, size: int, deadline: float) -> bytes:
+        assert self._process is not None and self._process.stdout is not None
+        fd = self._process.stdout.fileno()
+        parts = b""
+        while len(parts) < size:
+            ready, _, _ = select.select([fd], [], [], max(0.0, deadline - time.monotonic()))
+            if not ready:
+                self.stop()
+                raise TorchCrashed("no answer in time")
+            part = os.read(fd, min(size - len(parts), 1 << 20))
+            if not part:
+                raise TorchCrashed(self._bury())
+            parts += part
+        return parts
+
+    def _bury(self) -> str:
+        assert self._process is not None
+        status = self._process.wait()
+        said = ""
+        if self._stderr is not None:
+            self._stderr.seek(0)
+            lines = self._stderr.read().decode(errors="replace").strip().splitlines()
+            said = f": {lines[-1]}" if lines else ""
+        self.stop()
+        return f"ended with status {status}{said}"
+
+
+# ---- the server's side -------------------------------------------------------------------------------------------
+
+_TORCH_NAMES = {
+    "bool": "bool", "u8": "uint8", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "f16": "float16",
+    "bf16": "bfloat16", "f32": "float32", "f64": "float64", "c64": "complex64", "c128": "complex128",
+}
+
+
+def _decode(torch: Any, value: dict[str, Any], arrays: Mapping[str, Array]) -> Any:
+    if "tensor" in value:
+        return torch.from_numpy(arrays[value["tensor"]].copy())
+    if "list" in value:
+        return [_decode(torch, v, arrays) for v in value["list"]]
+    if "dtype" in value:
+        return None if value["dtype"] is None else getattr(torch, _TORCH_NAMES[value["dtype"]])
+    if "complex" in value:
+        return complex(*value["complex"])
+    return value["value"]
+
+
+def _answer(torch: Any, message: Mapping[str, Any], arrays: Mapping[str, Array]) -> tuple[dict[str, Any], dict[str, Array]]:
+    try:
+        space, name, overload = message["overload"].split(".")
+        function = getattr(getattr(getattr(torch.ops, space), name), overload)
+        arguments = {k: _decode(torch, v, arrays) for k, v in message["arguments"].items()}
+        with torch.no_grad():
+            result = function(**arguments)
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"}, {}
+    items = list(result) if isinstance(result, list | tuple) else [result]
+    outputs: dict[str, Array] = {}
+    names: list[str | None] = []
+    for k, item in enumerate(items):
+        if item is None:
+            names.append(None)
+            continue
+        tensor = item if isinstance(item, torch.Tensor) else torch.as_tensor(item)
+        tensor = tensor.float() if tensor.dtype in (torch.bfloat16,) else tensor
+        outputs[f"o{k}"] = tensor.detach().resolve_conj().resolve_neg().contiguous().numpy()
+        names.append(f"o{k}")
+    return {"outputs": names}, outputs
+
+
+def serve(inbox: BinaryIO, outbox: BinaryIO) -> None:
+    """Answer until the pipe closes."""
+    try:
+        import torch
+    except ImportError as error:
+        outbox.write(_pack({"version": VERSION, "missing": f"torch is missing: {error}"}, {}))
+        outbox.flush()
+        return
+    torch.set_num_threads(1)
+    outbox.write(_pack({"version": VERSION, "torch": str(torch.__version__)}, {}))
+    outbox.flush()
+    while head := inbox.read(_HEAD.size):
+        _, text, data = _HEAD.unpack(head)
+        message, arrays = _unpack(inbox.read(text), inbox.read(data))
+        outbox.write(_pack(*_answer(torch, message, arrays)))
+        outbox.flush()
+
+
+if __name__ == "__main__":
+    # What torch or its libraries print must not reach the channel.
+    channel = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    serve(sys.stdin.buffer, channel)
