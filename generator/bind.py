@@ -368,7 +368,7 @@ def key_for_call(
         if isinstance(got, Operand):
             fixed = sum(1 for d in t.dims if not d.pack)
             free = any(d.pack for d in t.dims)
-            if got.rank < fixed or (got.rank > fixed and not free):
+            if (got.rank < fixed and not t.expand) or (got.rank > fixed and not free):
                 raise DomainError(f"{spec.op}: input `{name}` has {'at least ' if free else ''}{fixed} axes, got {got.rank}")
     types = _TypeSolver(spec, operands, values)
     solved = types.solve()
@@ -646,7 +646,10 @@ class _Binder:
             case Un(op=op, x=a):
                 return Un(op, self.expand(a), span=x.span)
             case Bin(op=op, left=a, right=b):
-                return _fold(Bin(op, self.expand(a), self.expand(b), span=x.span))
+                y = Bin(op, self.expand(a), self.expand(b), span=x.span)
+                z = _fold(y)
+                # `0 + i` stays: a bare index states an extent, an offset one does not
+                return y if isinstance(z, Name) and self.is_index(z.id) else z
             case Cmp(op=op, left=a, right=b):
                 return Cmp(op, self.expand(a), self.expand(b), span=x.span)
             case And(xs=xs):
@@ -763,14 +766,17 @@ class _Binder:
             extents = [None] * n
         lanes = tuple(Name(f"{d.id}_{k}", span=d.span) for k in range(n))
         self.lane_index[d.id] = lanes
+        self.lane_extents.update((ln.id, e) for ln, e in zip(lanes, extents, strict=True) if e is not None)
         return [Decl(ln.id, False, e, span=d.span) for ln, e in zip(lanes, extents, strict=True)]
 
     lane_use: dict[str, int]
+    lane_extents: dict[str, Expr]
 
     def find_lane_use(self, exprs: Sequence[Expr], target: Target) -> None:
         """Static index packs by use: `*k` where a tensor has a static pack, or beside one in a pack expression."""
         self.lane_use = {}
         self.lane_index = {}
+        self.lane_extents = {}
         loads: list[tuple[str, tuple[Expr, ...]]] = [(target.name, target.index)]
         for e in (*exprs, *target.index):
             for n in walk(e):
@@ -903,7 +909,7 @@ class _Binder:
         self, st: Assign, tname: str, tensor: Tensor | None, index: tuple[Expr, ...], value: Expr, guard: Expr | None,
     ) -> tuple[list[Axis], list[tuple[str, Axis]]]:
         """Index variables with their extents: stated by `in`, else by plain uses, which must agree."""
-        stated: dict[str, Expr] = {}
+        stated: dict[str, Expr] = {n: self.extent(e) for n, e in self.lane_extents.items()}
         found: dict[str, tuple[Expr, str]] = {}
         packs: set[str] = set()
         order: list[str] = []
@@ -1028,7 +1034,7 @@ class _Binder:
 
     def axis(self, st: Assign, name: str, pack: bool, stated: dict[str, Expr], found: dict[str, tuple[Expr, str]]) -> Axis:
         if name in stated:
-            return Axis(name, stated[name], pack)
+            return Axis(name, stated[name], pack, True)
         if name in found:
             return Axis(name, found[name][0], pack)
         self.fail(st, f"index `{name}` has no extent: no tensor is indexed with it alone",
@@ -1524,7 +1530,12 @@ class _SpecBinder:
 
     def source(self, dim: str, flat: str, pos: int, t: TensorType) -> None:
         env = self.env
-        if flat in self.input_names:
+        role_in = flat in self.input_names
+        if t.expand and role_in:
+            if dim not in env.dims:
+                env.dims[dim] = Dim(dim)   # fixed by an input read later
+            return
+        if role_in:
             have = env.dims.get(dim, Dim(dim))
             if have.expr is None:
                 env.dims[dim] = replace(have, sources=(*have.sources, (flat, pos)))
@@ -1556,7 +1567,7 @@ class _SpecBinder:
             if role == "input":
                 self.input_names.add(name)
             uses, spots = self.shape(name, t, None, name)
-            out.append(Tensor(name, self.dtype(t.dtype), tuple(uses), role, None, t.aux))
+            out.append(Tensor(name, self.dtype(t.dtype), tuple(uses), role, None, t.aux, t.expand))
             self.b.spots[name] = spots
         for tt in out:
             self.env.tensors[tt.name] = tt
@@ -1660,6 +1671,9 @@ class _SpecBinder:
         for t in self.outputs:
             if t.name not in written:
                 self.b.fail(None, f"output `{t.name}` is never written")
+        for d in self.env.dims.values():
+            if not d.sources and d.expr is None:
+                self.b.fail(None, f"nothing says what extent `{d.name}` is", "an `expand` input takes its extents from others")
         slots: list[tuple[str, int]] = []
         pos = 0
         for name, t in spec.inputs.items():
@@ -1747,6 +1761,9 @@ def rebind(op: BoundOp, block: Block) -> BoundOp:
     b.spots = {}
     for t in (*op.inputs, *op.outputs):
         env.tensors[t.name] = t
+        head, dot, _ = t.name.partition(".")
+        if dot:
+            env.lists[head] = env.lists.get(head, 0) + 1
     body = [b.statement(s) for s in block if isinstance(s, Assign)]
     return replace(op, temps=tuple(b.temps.values()), body=tuple(body))
 
@@ -1756,34 +1773,52 @@ def keys_of(spec: OpSpec, dtypes: Sequence[DType] | None = None, *, limit: int =
 
     Ranks of static packs and lengths of lists are open; here they are 2.  At most `limit`, the plainest first.
     """
-    free = [(v, r.id) for v, r in spec.types.items() if isinstance(r, Name) and r.id in CATEGORIES]
-    choices: list[list[Any]] = []
-    for _, cat in free:
-        choices.append([d for d in CATEGORIES[cat] if dtypes is None or d in dtypes] or [CATEGORIES[cat][-1]])
-    out: list[BindKey] = []
-    for combo in itertools.product(*choices):
-        fixed = dict(zip((v for v, _ in free), combo, strict=True))
-        inputs: dict[str, Any] = {}
-        for name, t in spec.inputs.items():
-            d = fixed.get(t.dtype) or (DType(t.dtype) if t.dtype in _CASTS else (dtypes[0] if dtypes else DType.F32))
-            rank = sum(1 if not u.pack else 2 for u in t.dims)
-            one = Operand(d, rank)
-            inputs[name] = [one, one] if t.is_list else one
-        try:
-            out.append(key_for_call(spec, inputs, sample_attrs(spec)).key)
-        except DomainError:
-            continue
-        if len(out) >= limit:
-            break
-    return out
+    cats = {v: r.id for v, r in spec.types.items() if isinstance(r, Name) and r.id in CATEGORIES}
+    open_vars = list(dict.fromkeys(t.dtype for t in spec.inputs.values() if t.dtype in spec.types))
+    choices: list[list[DType]] = []
+    for v in open_vars:
+        rule = spec.types[v]
+        if isinstance(rule, Call) and rule.fn in CATEGORIES:
+            cats[v] = rule.fn
+        pool = list(CATEGORIES[cats[v]] if v in cats else CATEGORIES["any"])
+        wanted = [d for d in dtypes if d in pool] if dtypes is not None else pool
+        choices.append(wanted or pool[-1:])
+    out: dict[BindKey, None] = {}
+    for attrs in sample_attrs(spec):
+        for absent in ((), tuple(n for n, t in spec.inputs.items() if t.optional)):
+            for combo in itertools.product(*choices):
+                fixed = dict(zip(open_vars, combo, strict=True))
+                inputs: dict[str, Any] = {}
+                for name, t in spec.inputs.items():
+                    d = fixed[t.dtype] if t.dtype in fixed else DType(t.dtype)
+                    one = Operand(d, sum(1 if not u.pack else 2 for u in t.dims))
+                    inputs[name] = None if name in absent else [one, one] if t.is_list else one
+                try:
+                    out[key_for_call(spec, inputs, attrs).key] = None
+                except DomainError:
+                    continue
+                if len(out) >= limit:
+                    return list(out)
+    return list(out)
 
 
-def sample_attrs(spec: OpSpec) -> dict[str, Any]:
-    """A plain value for every attribute without a default."""
-    out: dict[str, Any] = {}
+def sample_attrs(spec: OpSpec) -> list[dict[str, Any]]:
+    """Plain attribute values: the defaults; each value of a static bool or enum; optional ones given."""
+    plain = {"int": 1, "axis": 0, "float": 1.0, "bool": False, "scalar": 1, "axes": (0,), "ints": (1, 1), "floats": (1.0, 1.0),
+             "dtype": "f32", "str": ""}
+    base: dict[str, Any] = {}
+    more: list[dict[str, Any]] = []
+    given: dict[str, Any] = {}
     for a in spec.attrs.values():
-        if a.has_default or a.optional or a.default_expr is not None:
-            continue
-        out[a.name] = {"int": 1, "axis": 0, "float": 1.0, "bool": False, "scalar": 1, "axes": (0,), "ints": (1, 1),
-                       "floats": (1.0, 1.0), "dtype": "f32", "enum": a.values[0] if a.values else "", "str": ""}[a.kind]
-    return out
+        value = a.values[0] if a.kind == "enum" else plain[a.kind]
+        if not (a.has_default or a.optional or a.default_expr is not None):
+            base[a.name] = value
+        elif a.kind != "dtype" and (a.optional or a.default_expr is not None or a.default is None):
+            given[a.name] = value
+        if a.static is True and a.kind == "bool":
+            more += [{a.name: True}, {a.name: False}]
+        elif a.kind == "enum":
+            more += [{a.name: v} for v in a.values]
+        elif isinstance(a.static, tuple):
+            more += [{a.name: v} for v in a.static]
+    return [base, *([{**base, **given}] if given else []), *({**base, **m} for m in more)]

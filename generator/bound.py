@@ -14,12 +14,14 @@ May import: expr, types.  To add a field: give it a default, print it in `show_b
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
-from .expr import Assign, Expr, show, show_block
+from .expr import Assign, Decl, Expr, Load, Name, Star, map_children, show, show_block
 from .types import DType
 
-__all__ = ["Attr", "Axis", "BindKey", "BoundOp", "Dim", "DimUse", "Rule", "Statement", "Tensor", "show_bound"]
+__all__ = ["Attr", "Axis", "BindKey", "BoundOp", "Dim", "DimUse", "Rule", "Statement", "Tensor",
+           "show_bound", "show_statements"]
 
 StaticValue = bool | int | float | str | None | tuple[int, ...]
 
@@ -107,6 +109,9 @@ class Tensor:
         None  # entries of a list input are bound as tensors `xs.0`, `xs.1` …; this names `xs`
     )
     aux: bool = False
+    expand: bool = False           # an input of any shape that broadcasts to `dims`: missing leading axes and axes of
+                                   # extent 1 are read with stride 0; it is no source of a dim, only checked.  An output
+                                   # that is the adjoint of one: `+=` accumulates over the axes it lacks
 
 
 @dataclass(frozen=True)
@@ -126,6 +131,7 @@ class Axis:
     name: str
     extent: Expr
     pack: bool = False
+    stated: bool = False           # by `in`: printed, since no plain use gives it
 
 
 @dataclass(frozen=True)
@@ -205,11 +211,39 @@ def show_dim_use(d: DimUse) -> str:
 
 
 def show_tensor(t: Tensor) -> str:
-    return f"{t.name}: {'aux ' if t.aux else ''}{t.dtype}[{', '.join(show_dim_use(d) for d in t.dims)}]"
+    return f"{t.name}: {'aux ' if t.aux else ''}{'expand ' if t.expand else ''}{t.dtype}[{', '.join(show_dim_use(d) for d in t.dims)}]"
 
 
 def show_axis(a: Axis) -> str:
     return f"{'*' if a.pack else ''}{a.name} in {show(a.extent)}"
+
+
+def show_statements(body: Iterable[Statement]) -> str:
+    """Text that re-parses and rebinds to the same statements: stated extents are written at an index's first use."""
+    return show_block(tuple(_with_extents(s) for s in body))
+
+
+def _with_extents(s: Statement) -> Assign:
+    left = {a.name: a for a in s.axes if a.stated}
+    if not left:
+        return s.assign
+
+    def put(e: Expr) -> Expr:
+        match e:
+            case Name(id=n) | Star(x=Name(id=n)) if n in left:
+                a = left.pop(n)
+                return Decl(n, a.pack, a.extent)
+        return map_children(e, inside)
+
+    def inside(e: Expr) -> Expr:
+        if isinstance(e, Load):
+            return replace(e, index=tuple(put(i) for i in e.index))
+        return map_children(e, inside)
+
+    a = s.assign
+    target = replace(a.target, index=tuple(put(i) for i in a.target.index))
+    value = inside(a.value)
+    return replace(a, target=target, value=value, guard=inside(a.guard) if a.guard is not None else None)
 
 
 def show_bound(op: BoundOp) -> str:
@@ -235,7 +269,7 @@ def show_bound(op: BoundOp) -> str:
             axes += " | " + ", ".join(show_axis(a) for _, a in s.reduced)
         tail = f"   recur {s.recur}" if s.recur else ""
         lines.append(f"  for [{axes}]{tail}")
-        lines.append("    " + show_block((s.assign,)).rstrip("\n"))
+        lines.append("    " + show_statements((s,)).rstrip("\n"))
     return "\n".join(lines) + "\n"
 
 

@@ -821,7 +821,7 @@ def _show(x: Expr, need: int) -> str:
         case Item(id=i, lane=k):
             return f"{i}[{k}]"
         case Load(tensor=t, index=ix, item=item):
-            head = t if item is None else f"{t}[{_show(item, 0)}]"
+            head = _entry(t) if item is None else f"{t}[{_show(item, 0)}]"
             return f"{head}[{', '.join(_show(i, 0) for i in ix) or '()'}]"
         case Call(fn=fn, args=args):
             return f"{fn}({', '.join(_show(a, 0) for a in args)})"
@@ -871,8 +871,14 @@ def _show(x: Expr, need: int) -> str:
     raise TypeError(f"no printer for {type(x).__name__}")
 
 
+def _entry(tensor: str) -> str:
+    """Entry `xs.0` of a list, as bound, is written `xs[0]`."""
+    name, dot, k = tensor.partition(".")
+    return f"{name}[{k}]" if dot else tensor
+
+
 def show_target(t: Target) -> str:
-    head = t.name if t.item is None else f"{t.name}[{show(t.item)}]"
+    head = _entry(t.name) if t.item is None else f"{t.name}[{show(t.item)}]"
     return f"{head}[{', '.join(show(i) for i in t.index) or '()'}]"
 
 

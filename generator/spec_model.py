@@ -99,13 +99,17 @@ class DimText:
 
 @dataclass(frozen=True)
 class TensorType:
-    """`[optional|list|aux] D[dim, …]`; `dtype` is a type variable or a dtype's name."""
+    """`[optional|list|aux|expand] D[dim, …]`; `dtype` is a type variable or a dtype's name.
+
+    expand: the argument may have any shape that broadcasts to the one declared, whose extents others fix.
+    """
 
     dtype: str
     dims: tuple[DimText, ...]
     optional: bool = False
     is_list: bool = False
     aux: bool = False
+    expand: bool = False
     span: Span | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -116,7 +120,7 @@ class TensorType:
     def show(self) -> str:
         marks = "".join(
             word + " "
-            for word, on in (("optional", self.optional), ("list", self.is_list), ("aux", self.aux))
+            for word, on in (("optional", self.optional), ("list", self.is_list), ("aux", self.aux), ("expand", self.expand))
             if on
         )
         return f"{marks}{self.dtype}[{', '.join(d.show() for d in self.dims)}]"

@@ -68,7 +68,7 @@ V = TypeVar("V")
 def parse_type(text: Text) -> TensorType:
     """`"optional T[*B, N@axis]"` with places.  Raises `SpecError`."""
     t = text.strip()
-    m = re.match(r"((?:(?:optional|list|aux)\s+)*)([A-Za-z][A-Za-z0-9_]*)\s*(\[)?", t.value)
+    m = re.match(r"((?:(?:optional|list|aux|expand)\s+)*)([A-Za-z][A-Za-z0-9_]*)\s*(\[)?", t.value)
     if not m:
         raise SpecError(
             "a type is missing here" if not t.value else f"`{t.value}` is not a type",
@@ -84,7 +84,7 @@ def parse_type(text: Text) -> TensorType:
     dims = tuple(parse_dim(part) for part in _split(inner)) if inner.value.strip() else ()
     if len(set(marks)) != len(marks):
         raise SpecError("a mark is given twice", place=t.place)
-    return TensorType(m[2], dims, "optional" in marks, "list" in marks, "aux" in marks, span=t.span)
+    return TensorType(m[2], dims, "optional" in marks, "list" in marks, "aux" in marks, "expand" in marks, span=t.span)
 
 
 def parse_dim(text: Text) -> DimText:
@@ -252,7 +252,7 @@ class SpecReader:
         dims = self.dims(get("dims"))
         let = self.let(get("let"))
         sizes = self.sizes(get("sizes"))
-        inputs = self.tensors(get("inputs"), "inputs", ("optional", "list"))
+        inputs = self.tensors(get("inputs"), "inputs", ("optional", "list", "expand"))
         attrs = self.attrs(get("attrs"))
         outputs = self.tensors(get("outputs"), "outputs", ("list", "aux"))
         if not outputs and not self.errors:
@@ -425,7 +425,7 @@ class SpecReader:
             t = self.attempt(parse_type, text) if text is not None else None
             if t is None or name is None:
                 continue
-            for mark, on in (("optional", t.optional), ("list", t.is_list), ("aux", t.aux)):
+            for mark, on in (("optional", t.optional), ("list", t.is_list), ("aux", t.aux), ("expand", t.expand)):
                 if on and mark not in marks:
                     self.fail(v, f"`{mark}` is not a mark of {what}", f"marks: {', '.join(marks)}")
             if t.optional and t.is_list:
