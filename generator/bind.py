@@ -327,6 +327,12 @@ def _static_int(e: Expr, attrs: Mapping[str, Any]) -> int | None:
     return None
 
 
+def _weak_default(o: Operand) -> Operand:
+    if not o.weak or o.dtype is DType.BOOL:
+        return o
+    return replace(o, dtype=DType.C64 if o.dtype.is_complex else DType.F32 if o.dtype.is_float else DType.I64)
+
+
 def key_for_call(
     spec: OpSpec,
     inputs: Mapping[str, Operand | None | Sequence[Operand]],
@@ -370,6 +376,8 @@ def key_for_call(
             free = any(d.pack for d in t.dims)
             if (got.rank < fixed and not t.expand) or (got.rank > fixed and not free):
                 raise DomainError(f"{spec.op}: input `{name}` has {'at least ' if free else ''}{fixed} axes, got {got.rank}")
+    # a Python scalar's own width never counts
+    operands = {n: [_weak_default(o) for o in ops] for n, ops in operands.items()}
     types = _TypeSolver(spec, operands, values)
     solved = types.solve()
     casts: dict[str, DType] = {}

@@ -185,7 +185,8 @@ class _Hoist:
 
     def hoist(self, r: Reduce, s: Statement, axes: dict[str, Axis], decls: tuple[Decl, ...]) -> Expr:
         free = free_indices(r)
-        order = [a for a in axes.values() if a.name in free]
+        plain = {plain_index(e) for n in walk(r) if isinstance(n, Load) for e in n.index}
+        order = [a if a.name in plain else replace(a, stated=True) for a in axes.values() if a.name in free]
         recur = s.recur if any(isinstance(n, Load) and n.tensor == s.target for n in walk(r)) else None
         reads = {n.tensor for n in walk(r) if isinstance(n, Load)}
         canon = _canonical(r)

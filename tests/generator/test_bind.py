@@ -1,0 +1,174 @@
+"""The binder: keys of calls, indices and extents, types.  One spec text a rule."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from opwright.generator.bind import bind, bind_grad, key_for_call, keys_of, rebind
+from opwright.generator.bound import BoundOp, show_statements
+from opwright.generator.errors import BindError, DomainError, SpecError
+from opwright.generator.expr import parse_statements, show
+from opwright.generator.normal import normalise
+from opwright.generator.spec import OpSpec, load_spec, load_spec_text
+from opwright.generator.types import DType, Operand
+from opwright.resources import specs_dir
+
+F32, F64, BF16, I32, I64, BOOL = DType.F32, DType.F64, DType.BF16, DType.I32, DType.I64, DType.BOOL
+FILES = sorted(specs_dir().rglob("*.yaml"))
+
+
+def spec(text: str) -> OpSpec:
+    return load_spec_text(text)[0]
+
+
+def one(body: str, *, inputs: str = '{x: "T[*B, N]"}', outputs: str = '{y: "T[*B, N]"}', types: str = "{T: float, A: accum(T)}",
+        more: str = "", dims: str = "{B: batch}", key: DType = F32) -> BoundOp:
+    lines = "\n".join("  " + line for line in body.splitlines())
+    s = spec(f"op: t\ntypes: {types}\ndims: {dims}\ninputs: {inputs}\noutputs: {outputs}\n{more}\ncompute: |\n{lines}\n")
+    return bind(s, keys_of(s, [key])[0])
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
+def test_every_spec_binds_normalises_and_reads_back(path: Path) -> None:
+    """Printed Bound and Normal programs bind to themselves again, at every key that f32 and bf16 give."""
+    for s in load_spec(path):
+        keys = [k for d in ([F32], [BF16], None) for k in keys_of(s, d, limit=6)]
+        assert keys, s.op
+        bound = 0
+        for k in keys:
+            try:
+                b = bind(s, k)
+            except DomainError:
+                continue
+            bound += 1
+            for p in (b, normalise(b)):
+                again = rebind(p, parse_statements(show_statements(p.body)))
+                assert again.body == p.body
+                assert {t.name: t for t in again.temps} == {t.name: t for t in p.temps}
+            if s.grad is not None and s.grad.compute is not None:
+                bind_grad(s, k)
+        assert bound, s.op
+
+
+def test_promotion_decides_the_key_and_the_casts() -> None:
+    s = load_spec(specs_dir() / "ops/pointwise/binary.yaml")[0]
+    r = key_for_call(s, {"a": Operand(BF16, 2), "b": Operand(F32, 1)})
+    assert dict(r.key.types)["T"] == "f32"
+    assert r.casts == {"a": F32}
+    r = key_for_call(s, {"a": Operand(I64, 2), "b": Operand(F64, 0, weak=True)})
+    assert dict(r.key.types)["T"] == "f32"
+    r = key_for_call(s, {"a": Operand(BF16, 2), "b": Operand(F64, 0)})
+    assert dict(r.key.types)["T"] == "bf16"
+
+
+def test_a_free_type_takes_one_dtype_only() -> None:
+    s = load_spec(specs_dir() / "ops/linear/matmul.yaml")[0]
+    with pytest.raises(DomainError, match="must have one dtype, got f32 and bf16"):
+        key_for_call(s, {"a": Operand(F32, 2), "b": Operand(BF16, 2)})
+    with pytest.raises(DomainError, match="dtype i64 is not inexact"):
+        key_for_call(s, {"a": Operand(I64, 2), "b": Operand(I64, 2)})
+
+
+@pytest.mark.parametrize(
+    ("inputs", "attrs", "text"),
+    [
+        ({"x": None}, {}, "input `x` is required"),
+        ({"x": Operand(F32, 0)}, {}, "needs? .*|has at least 1 axes, got 0"),
+        ({"z": Operand(F32, 1)}, {}, "no input `z`"),
+        ({"x": Operand(F32, 1)}, {"axes": 1}, "no attribute `axes`"),
+        ({"x": Operand(F32, 1)}, {"axis": "a"}, "attribute `axis` is an int, got 'a'"),
+        ({"x": Operand(F32, 1)}, {"axis": 1.5}, "attribute `axis` is an int, got 1.5"),
+        ({"x": [Operand(F32, 1)]}, {}, "is one tensor, got a list"),
+    ],
+)
+def test_calls_outside_the_domain_are_refused(inputs: dict[str, object], attrs: dict[str, object], text: str) -> None:
+    s = load_spec(specs_dir() / "ops/norm/softmax.yaml")[0]
+    with pytest.raises(DomainError, match=text):
+        key_for_call(s, inputs, attrs)  # type: ignore[arg-type]
+
+
+def test_static_packs_take_their_rank_from_the_input_and_lists_of_one_spread() -> None:
+    s = load_spec(specs_dir() / "ops/conv/convolution.yaml")[0]
+    r = key_for_call(s, {"x": Operand(F32, 4), "w": Operand(F32, 4)}, {"stride": [2], "padding": [1, 0], "dilation": 1})
+    assert dict(r.key.ranks) == {"I": 2, "K": 2}
+    assert r.attrs["stride"] == (2, 2)
+    assert dict(r.key.lengths) == {"dilation": 2, "padding": 2, "stride": 2}
+    with pytest.raises(DomainError, match="`padding` needs 2 entries, got 3"):
+        key_for_call(s, {"x": Operand(F32, 4), "w": Operand(F32, 4)}, {"stride": 1, "padding": [1, 0, 0], "dilation": 1})
+
+
+def test_extents_come_from_plain_uses_and_must_agree() -> None:
+    with pytest.raises(BindError, match=r"index k ranges over N \(`y`\) and M \(`z`\)"):
+        one("y[*B, k] = T(A(x[*B, k]) + A(z[k]))", inputs='{x: "T[*B, N]", z: "T[M]"}')
+
+
+def test_an_index_without_extent_is_named() -> None:
+    with pytest.raises(BindError, match="index `q` has no extent"):
+        one("y[*B, k] = T(sum[q](A(x[*B, (k + q) % N])))")
+
+
+def test_a_stated_extent_may_be_smaller_than_the_tensor() -> None:
+    b = one("y[*B, k in M] = x[*B, k]", inputs='{x: "T[*B, N]", z: "T[M]"}', outputs='{y: "T[*B, M]"}')
+    assert show(b.body[0].axis("k").extent) == "M"
+
+
+def test_two_reductions_of_a_statement_may_name_one_index() -> None:
+    b = one("y[*B, i] = T(A(x[*B, i]) / sum[j](A(x[*B, j])) - max[j](A(x[*B, j])))")
+    assert [n for n, _ in b.body[0].reduced] == ["j", "j__1"]
+
+
+def test_half_arithmetic_is_refused_with_the_cast_to_write() -> None:
+    with pytest.raises(BindError, match=r"`\*` on bf16 would round at every step") as e:
+        one("y[*B, i] = x[*B, i] * 2", key=BF16)
+    assert "A(…)" in e.value.render()
+    one("y[*B, i] = max(x[*B, i], 0)", key=BF16)  # exact: allowed
+
+
+def test_rounding_is_written_where_it_happens() -> None:
+    with pytest.raises(BindError, match="`y` is bf16, the value is f32") as e:
+        one("y[*B, i] = A(x[*B, i]) * 2", key=BF16)
+    assert "T(…)" in e.value.render()
+
+
+def test_unlike_types_must_be_cast() -> None:
+    with pytest.raises(BindError, match="is f32 and .* is f64"):
+        one("y[*B, i] = T(A(x[*B, i]) * f64(x[*B, i]))")
+    with pytest.raises(BindError, match="`/` of i64"):
+        one("y[*B, i] = x[*B, i] / 2", types="{T: integer}", key=I64)
+
+
+def test_weak_numbers_take_the_type_beside_them() -> None:
+    b = one("y[*B, i] = T(A(x[*B, i]) / N + 0.5)")
+    assert "x[*B, i] / f32(N) + 0.5" in show(b.body[0].assign.value)
+
+
+def test_an_absent_input_read_unguarded_is_named() -> None:
+    text = ('op: t\ntypes: {T: float}\ndims: {B: batch}\ninputs: {x: "T[*B]", w: "optional T[*B]"}\noutputs: {y: "T[*B]"}\n'
+            "compute: |\n  y[*B] = w[*B]\n")
+    s = spec(text)
+    key = next(k for k in keys_of(s, [F32]) if not dict(k.present)["w"])
+    with pytest.raises(BindError, match="`w` is absent in this call and read all the same"):
+        bind(s, key)
+
+
+def test_only_static_tests_choose_statements() -> None:
+    with pytest.raises(SpecError, match="only a static test chooses statements"):
+        one("if k > 1:\n  y[*B, i] = x[*B, i]\nelse:\n  y[*B, i] = x[*B, i]", more="attrs: {k: {type: int, default: 1}}")
+
+
+def test_a_recurrence_is_seen() -> None:
+    b = one("s[*B, t] = A(x[*B, t]) + (s[*B, t - 1] if t > 0 else 0)\ny[*B, t] = T(s[*B, t])")
+    assert b.body[0].recur == "t"
+    assert b.body[1].recur is None
+
+
+def test_reading_oneself_in_place_is_refused() -> None:
+    with pytest.raises(BindError, match="reads itself at the place it writes"):
+        one("y[*B, i] = x[*B, i]\ny[*B, i]: set = y[*B, i]")
+
+
+def test_inputs_cannot_be_written() -> None:
+    with pytest.raises(SpecError, match="`x` is an input"):
+        one("x[*B, i] = x[*B, i]\ny[*B, i] = x[*B, i]")
