@@ -630,10 +630,12 @@ class _Parser:
         return tuple(self.one_index(i) for i in items)
 
     def one_index(self, n: ast.AST) -> Expr:
-        match n:
-            case ast.Compare(left=ast.Name(id=name), ops=[ast.In()], comparators=[e]):
+        match n:  # `in` a tuple is a test of static values, anywhere
+            case ast.Compare(left=ast.Name(id=name), ops=[ast.In()], comparators=[e]) if not _is_tuple(e):
                 return Decl(name, False, self.expr(e), span=self.span(n))
-            case ast.Starred(value=ast.Compare(left=ast.Name(id=name), ops=[ast.In()], comparators=[e])):
+            case ast.Starred(value=ast.Compare(left=ast.Name(id=name), ops=[ast.In()], comparators=[e])) if (
+                not _is_tuple(e)
+            ):
                 return Decl(name, True, self.expr(e), span=self.span(n))
             case ast.Slice():
                 raise self.fail(
@@ -716,6 +718,10 @@ class _Parser:
             case ast.IfExp(test=test, body=value, orelse=ast.Name(id="skip")):
                 return Assign(target, mode, self.expr(value), self.expr(test), span=s)
         return Assign(target, mode, self.expr(v), span=s)
+
+
+def _is_tuple(n: ast.AST) -> bool:
+    return isinstance(n, ast.Tuple)
 
 
 def _affine(line: int, col: int) -> Locate:
@@ -865,7 +871,7 @@ def _show(x: Expr, need: int) -> str:
         case Fold(kind=k, body=b):
             return f"{k}({_show(b, 0)})"
         case Star(x=inner):
-            return f"*{_show(inner, _PREC['|'])}"
+            return f"*{_show(inner, _PREC['atom'])}"  # `*(o * s + k)`: Python needs none, readers do
         case TupleLit(xs=xs):
             return f"({', '.join(_show(a, 0) for a in xs)}{',' if len(xs) == 1 else ''})"
     raise TypeError(f"no printer for {type(x).__name__}")

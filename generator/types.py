@@ -199,34 +199,26 @@ class Operand:
 
 
 def promote_operands(operands: Sequence[Operand]) -> DType:
-    """Tensor over rank-0 tensor over Python scalar, by category (torch.result_type)."""
+    """The dtype of a call, as torch.result_type gives it: a tensor outweighs a rank-0 tensor, and that a Python scalar;
+    the lighter one counts only where its category is higher.  A complex operand beside a float tensor takes the
+    tensor's width (f16 and bf16, which have no complex type here, give c64).
+    """
     if not operands:
         raise ValueError("promotion of nothing")
-    result: list[DType | None] = [None, None, None]
+    by_priority: list[DType | None] = [None, None, None]
     for op in operands:
-        have = result[op.priority]
-        result[op.priority] = op.dtype if have is None else promote(have, op.dtype)
-    best: DType | None = None
-    for level in (2, 1, 0):
-        found = result[level]
-        if found is None:
-            continue
-        if best is None:
-            best = found
-        elif category(found) > category(best):
-            # A float scalar beside an integer tensor gives the default float; a complex one keeps the tensor's width.
-            if level == 0:
-                best = _weak_result(best, found)
-            else:
-                best = promote(best, found) if category(best) == 2 else found
-    assert best is not None
-    return best
-
-
-def _weak_result(tensor: DType, scalar: DType) -> DType:
-    if scalar.is_complex:
-        return complex_of(tensor) if tensor.is_float else DType.C64
-    return DType.F32 if scalar.is_float else scalar
+        have = by_priority[op.priority]
+        by_priority[op.priority] = op.dtype if have is None else promote(have, op.dtype)
+    result: DType | None = None
+    for light in by_priority:
+        if result is None or light is None:
+            result = light or result
+        elif category(result) <= category(light):
+            result = light
+        elif result.is_complex and light.is_float:
+            result = complex_of(light)
+    assert result is not None
+    return result
 
 
 def accum(t: DType) -> DType:
