@@ -267,14 +267,16 @@ def _lane_groups(spec: OpSpec) -> list[set[str]]:
     return groups
 
 
-def _static_ranks(spec: OpSpec, ranks: Mapping[str, int], attrs: dict[str, Any]) -> dict[str, int]:
+def _static_ranks(
+    spec: OpSpec, ranks: Mapping[str, int], attrs: dict[str, Any], lengths: Mapping[str, int]
+) -> dict[str, int]:
     """Rank of each static pack of a call, and ints attributes of length 1 spread to the rank of their group."""
     out: dict[str, int] = {}
     for name, decl in spec.dims.items():
         if decl.kind != "static":
             continue
         if decl.rank is not None:
-            r = _static_int(decl.rank, attrs)
+            r = _static_int(decl.rank, attrs, lengths)
             if r is not None:
                 out[name] = r
                 continue
@@ -313,14 +315,16 @@ def _static_ranks(spec: OpSpec, ranks: Mapping[str, int], attrs: dict[str, Any])
     return out
 
 
-def _static_int(e: Expr, attrs: Mapping[str, Any]) -> int | None:
+def _static_int(e: Expr, attrs: Mapping[str, Any], lengths: Mapping[str, int]) -> int | None:
     match e:
         case Num(value=int() as v):
             return v
+        case Call(fn="len", args=(Name(id=n),)) if n in lengths:
+            return lengths[n]
         case Call(fn="len", args=(Name(id=n),)) if n in attrs:
             return len(attrs[n]) if attrs[n] is not None else None
         case Bin(op=op, left=a, right=b):
-            x, y = _static_int(a, attrs), _static_int(b, attrs)
+            x, y = _static_int(a, attrs, lengths), _static_int(b, attrs, lengths)
             if x is None or y is None:
                 return None
             return {"+": x + y, "-": x - y, "*": x * y, "//": x // y if y else 0}.get(op)
@@ -391,7 +395,7 @@ def key_for_call(
                 raise DomainError(f"{spec.op}: input `{name}` is {want}, got {op.dtype}",
                                   hint="cast it first: ow.ops.cast(x, dtype=…)")
             casts[flat] = want
-    pack_ranks = _static_ranks(spec, ranks, values)
+    pack_ranks = _static_ranks(spec, ranks, values, lengths)
     static: dict[str, StaticValue] = {}
     runtime: dict[str, Any] = {}
     for a in spec.attrs.values():
@@ -542,6 +546,8 @@ class _Binder:
                     found.add(len(self.env.lanes[n.id]))
                 elif n.id in self.env.attr_len and self.env.attrs[n.id].kind in ("ints", "floats"):
                     found.add(self.env.attr_len[n.id])
+            elif isinstance(n, Load) and n.item is None and n.tensor in self.env.lists:
+                found.add(self.env.lists[n.tensor])
         if len(found) > 1:
             self.fail(x, f"lanes disagree in `{show(x)}`: {sorted(found)}")
         return found.pop() if found else None
@@ -575,6 +581,9 @@ class _Binder:
                 return Select(self.lane(t, k), self.lane(a, k), self.lane(b, k), span=x.span)
             case Call(fn=fn, args=args):
                 return Call(fn, tuple(self.lane(e, k) for e in args), span=x.span)
+            case Load(tensor=t, index=ix, item=None) if t in self.env.lists:
+                # a list inside a pack expression: lane k is entry k
+                return Load(t, ix, Num(k), span=x.span)
             case Load(tensor=t, index=ix, item=item):
                 return Load(t, tuple(e if isinstance(e, Star) else self.lane(e, k) for e in ix), item, span=x.span)
         self.fail(x, f"`{show(x)}` cannot be taken lane by lane")
@@ -779,12 +788,14 @@ class _Binder:
 
     lane_use: dict[str, int]
     lane_extents: dict[str, Expr]
+    unlike: set[str]                # indices whose plain uses have different extents (stated ones only)
 
     def find_lane_use(self, exprs: Sequence[Expr], target: Target) -> None:
         """Static index packs by use: `*k` where a tensor has a static pack, or beside one in a pack expression."""
         self.lane_use = {}
         self.lane_index = {}
         self.lane_extents = {}
+        self.unlike = set()
         loads: list[tuple[str, tuple[Expr, ...]]] = [(target.name, target.index)]
         for e in (*exprs, *target.index):
             for n in walk(e):
@@ -945,6 +956,8 @@ class _Binder:
                 self.fail(at, f"`{'*' if pack else ''}{name}` meets {'a pack' if dim.pack else 'one axis'} of `{where}`")
             if name in found:
                 have, other = found[name]
+                if have != dim.extent:
+                    self.unlike.add(name)
                 if have != dim.extent and name not in stated and not self.joined(have, dim.extent):
                     self.fail(at, f"index {name} ranges over {show(have)} (`{other}`) and {show(dim.extent)} (`{where}`)",
                               f"state it: `{name} in …`, or give both axes one name")
@@ -1042,7 +1055,8 @@ class _Binder:
 
     def axis(self, st: Assign, name: str, pack: bool, stated: dict[str, Expr], found: dict[str, tuple[Expr, str]]) -> Axis:
         if name in stated:
-            return Axis(name, stated[name], pack, True)
+            plain = name in found and found[name][0] == stated[name] and name not in self.unlike
+            return Axis(name, stated[name], pack, not plain)
         if name in found:
             return Axis(name, found[name][0], pack)
         self.fail(st, f"index `{name}` has no extent: no tensor is indexed with it alone",

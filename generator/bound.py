@@ -112,6 +112,8 @@ class Tensor:
     expand: bool = False           # an input of any shape that broadcasts to `dims`: missing leading axes and axes of
                                    # extent 1 are read with stride 0; it is no source of a dim, only checked.  An output
                                    # that is the adjoint of one: `+=` accumulates over the axes it lacks
+    like: str | None = None        # of an output or temporary with `expand`: it has the shape of this input, aligned right
+                                   # in `dims`; `+=` accumulates over the axes it lacks, `=` writes one value along them
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,11 @@ class Attr:
 
 @dataclass(frozen=True)
 class Axis:
-    """An index variable of a statement: `extent` is an integer expression, or `Name(kind='pack')` when `pack`."""
+    """An index variable of a statement: `extent` is an integer expression, or `Name(kind='pack')` when `pack`.
+
+    A pack index may address a pack of another name and fewer or shorter axes: aligned right, at 0 on axes of extent 1
+    (broadcast inputs; the adjoints of broadcast inputs, whose packs are called `<pack>_<input>`).
+    """
 
     name: str
     extent: Expr
@@ -211,7 +217,7 @@ def show_dim_use(d: DimUse) -> str:
 
 
 def show_tensor(t: Tensor) -> str:
-    return f"{t.name}: {'aux ' if t.aux else ''}{'expand ' if t.expand else ''}{t.dtype}[{', '.join(show_dim_use(d) for d in t.dims)}]"
+    return f"{t.name}: {'aux ' if t.aux else ''}{'expand ' if t.expand else ''}{t.dtype}[{', '.join(show_dim_use(d) for d in t.dims)}]{f' like {t.like}' if t.like else ''}"
 
 
 def show_axis(a: Axis) -> str:
@@ -233,7 +239,7 @@ def _with_extents(s: Statement) -> Assign:
             case Name(id=n) | Star(x=Name(id=n)) if n in left:
                 a = left.pop(n)
                 return Decl(n, a.pack, a.extent)
-        return map_children(e, inside)
+        return inside(e)
 
     def inside(e: Expr) -> Expr:
         if isinstance(e, Load):

@@ -5,8 +5,8 @@ May import: errors, expr, source (places), spec_model, types.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from .errors import did_you_mean
@@ -52,6 +52,7 @@ class _Scope:
     tensors: dict[str, TensorType]  # readable
     written: dict[str, TensorType]  # may be written
     what: str
+    unsaved: Set[str] = frozenset()  # known in forward, not here
 
 
 class Checker:
@@ -208,9 +209,10 @@ class Checker:
         s = self.spec
         known: set[str] = {d.value for d in DType}
         fixed = {t.dtype for t in s.inputs.values()}
+        unknown = fixed - known - set(s.types)  # said already
         for name, e in s.types.items():
             self.type_rule(name, e, known)
-            if isinstance(e, Name) and e.id in CATEGORIES and name not in fixed:
+            if isinstance(e, Name) and e.id in CATEGORIES and name not in fixed and not unknown:
                 self.fail(
                     e.span, f"no input fixes the type `{name}`", f'an input of type "{name}[…]", or a rule'
                 )
@@ -300,8 +302,9 @@ class Checker:
                     DimText(Num(0), isinstance(i, Star) or (isinstance(i, Decl) and i.pack)) for i in t.index
                 )
                 temps[t.name] = TensorType("", dims, is_list=t.item is not None)
-        inner = _Scope({**scope.tensors, **scope.written, **temps}, scope.written, scope.what)
+        inner = replace(scope, tensors={**scope.tensors, **scope.written, **temps})
         self.tests(block)
+        self.sized: set[str] = set()
         for st in assigns:
             self.statement(st, inner)
         done = {st.target.name for st in assigns}
@@ -360,6 +363,15 @@ class Checker:
             self.count(st.target.name, t, st.target.index, st.target.item, st.target.span)
         for i in parts:
             self.expr(i, scope, free)
+        if t is not None and not t.dtype and st.target.name not in self.sized:
+            self.sized.add(st.target.name)  # a temporary takes its extents from its first statement
+            loads = {i.id for p in parts for i in _direct(p)} | {
+                d.id for p in parts for d in walk(p) if isinstance(d, Decl)
+            }
+            for i in st.target.index:
+                inner = i.x if isinstance(i, Star) else i
+                if isinstance(inner, Name) and inner.id in free and inner.id not in loads:
+                    self.no_extent(inner.id, i.span)
         if st.mode == "=" and t is not None:
             placed = {n for i in st.target.index for n in _names(i)}
             if st.target.item is not None:
@@ -373,6 +385,9 @@ class Checker:
                             f"reduce over it: `sum[{name}](…)`, or write it in the target",
                         )
                         placed.add(name)
+
+    def no_extent(self, name: str, span: Span | None) -> None:
+        self.fail(span, f"the index `{name}` has no extent: it stands alone in no load", f"`{name} in N`")
 
     def free_in(self, x: Expr, free: set[str], bound: frozenset[str]) -> Iterator[tuple[str, Span | None]]:
         if isinstance(x, Name) and x.id in free and x.id not in bound:
@@ -434,11 +449,11 @@ class Checker:
             return
         dims = t.indexed
         if len(index) != len(dims):
-            shape = f" (its type is {t.show()})" if t.dtype else ""
+            shape = f", {t.show()}," if t.dtype else ""
+            have = f"{len(dims)} ax{'is' if len(dims) == 1 else 'es'}"
             self.fail(
                 span,
-                f"`{name}` has {len(dims)} ax{'is' if len(dims) == 1 else 'es'}, "
-                f"here are {len(index)}{shape}",
+                f"`{name}`{shape} has {have}, and here {len(index)} {'index' if len(index) == 1 else 'indices'}",
                 "a pack counts as one: `*b`",
             )
             return
@@ -452,6 +467,8 @@ class Checker:
                     "`*i`" if d.pack else "an index without `*`",
                 )
                 return
+
+    by_lane = 0  # how many pack expressions we are inside of
 
     def expr(self, x: Expr, scope: _Scope, free: set[str]) -> None:
         s = self.spec
@@ -471,6 +488,10 @@ class Checker:
                     names.add(d.id)
                     if d.extent is not None:
                         self.expr(d.extent, scope, free)
+                placed = {i.id for i in _direct(b)}
+                for d in ix:
+                    if d.extent is None and d.id in names - placed:
+                        self.no_extent(d.id, d.span)
                 self.expr(b, scope, free | names)
                 return
             case Decl(extent=e):
@@ -481,7 +502,9 @@ class Checker:
                 return
             case Load(tensor=n, index=ix, item=item):
                 t = scope.tensors.get(n)
-                if t is not None:
+                if t is not None and t.is_list and item is None and self.by_lane:
+                    self.count(n, replace(t, is_list=False), ix, None, x.span)  # lane k is entry k
+                elif t is not None:
                     self.count(n, t, ix, item, x.span)
                 elif n in self.list_dims and item is None and len(ix) == 1:
                     pass  # N[k]: the extent of entry k
@@ -490,13 +513,15 @@ class Checker:
                     if len(ix) != 1 or item is not None or not isinstance(ix[0], Num):
                         self.fail(x.span, f"`{n}[…]` takes one lane's number", f"`{n}[0]`")
                 else:
-                    self.unknown(
-                        n,
-                        x.span,
-                        (*scope.tensors,),
-                        f"the tensor `{n}` is not known in {scope.what}",
-                        "tensors",
-                    )
+                    what = f"the tensor `{n}` is not known in {scope.what}"
+                    if n in scope.unsaved:
+                        self.fail(
+                            x.span, what, f"backward reads what `save` lists: add `{n}`, or compute it again"
+                        )
+                    else:
+                        self.unknown(n, x.span, (*scope.tensors,), what, "tensors")
+            case Call(fn="len", args=(Name(id=n),)) if n in s.inputs and s.inputs[n].is_list:
+                return
             case Call(fn=fn, args=args):
                 self.call(x, fn, args, scope)
             case Name(id=n):
@@ -505,6 +530,10 @@ class Checker:
                     if t.indexed and not t.is_list:
                         self.fail(x.span, f"`{n}` is a tensor: which element?", f"`{n}[…]`")
                 elif n not in free and n not in self.plain_names():
+                    literal = {"true": "`True`", "false": "`False`", "null": "`name is None`"}.get(n)
+                    if literal:
+                        self.fail(x.span, f"the name `{n}` is not declared", literal)
+                        return
                     pool = (
                         *self.plain_names(),
                         *free,
@@ -530,8 +559,11 @@ class Checker:
                 return
             case Str():
                 self.fail(x.span, "a string is only compared with an attribute", '`mode == "mean"`')
+        deeper = isinstance(x, Star | Fold)
+        self.by_lane += deeper
         for c in children(x):
             self.expr(c, scope, free)
+        self.by_lane -= deeper
 
     def strings(self, x: Cmp, a: Expr, b: Expr) -> None:
         for name, side in ((a, b), (b, a)):
@@ -599,8 +631,9 @@ class Checker:
         kept = set(g.save) if g.save else {*s.inputs, *s.outputs}
         readable = {n: t for n, t in {**s.inputs, **s.outputs, **temps}.items() if n in kept}
         readable |= {f"d{n}": t for n, t in s.outputs.items() if not t.aux}
-        written = {f"d{n}": s.inputs[n] for n in g.wrt}
-        self.block(g.compute, _Scope(readable, written, "grad"))
+        written = {f"d{n}": replace(s.inputs[n], span=g.span) for n in g.wrt}
+        unsaved = {*s.inputs, *s.outputs, *temps} - set(readable)
+        self.block(g.compute, _Scope(readable, written, "grad", unsaved))
 
     def cases(self, test: Node | None, bench: Node | None) -> None:
         """Keys of test cases and workloads: dims, attributes, optional inputs, `input.dim`."""
@@ -624,12 +657,19 @@ class Checker:
             for k, v in item.pairs:
                 head, dot, dim = k.string.partition(".")
                 ok = k.string in pool or (dot and head in s.inputs and dim in {*self.packs, *self.scalars})
+                ok = ok or (dim == "shape" and head in s.inputs and s.inputs[head].expand)
                 if not ok:
                     self.fail(
                         k,
                         f"`{k.string}` is no dim or attribute of `{s.op}`",
                         did_you_mean(k.string, pool - set(special), what="dims and attributes"),
                     )
+                elif (name := dim if dot else k.string) in self.packs and not _extents(v.plain()):
+                    self.fail(
+                        v, f"`{name}` is a pack of axes: its extents are a list", f"`{k.string}: [2, 3]`"
+                    )
+                elif name in self.scalars - self.list_dims and not _extents([v.plain()]):
+                    self.fail(v, f"`{name}` is one extent", f"`{k.string}: 5`")
                 elif k.string in s.attrs and s.attrs[k.string].kind == "enum":
                     text = v.string if v.kind == "scalar" else ""
                     if text not in s.attrs[k.string].values and not v.is_null:
@@ -655,6 +695,22 @@ def _assigns(block: Iterable[Stmt]) -> Iterator[Assign]:
         else:
             yield from _assigns(st.then)
             yield from _assigns(st.orelse)
+
+
+def _extents(value: object) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in value
+    )
+
+
+def _direct(x: Expr) -> Iterator[Name]:
+    """Names that stand alone at an index position of a load, or choose an entry of a list: they have its extent."""
+    for n in walk(x):
+        if isinstance(n, Load):
+            for i in (*n.index, *([n.item] if n.item is not None else [])):
+                inner = i.x if isinstance(i, Star) else i
+                if isinstance(inner, Name):
+                    yield inner
 
 
 def _names(x: Expr) -> set[str]:
