@@ -67,6 +67,13 @@ BUILTINS = re.compile(
 # Atomics order memory between the threads of one call; none of them makes a float sum depend on that order.
 ATOMICS = frozenset({"__atomic_load_n", "__atomic_store_n", "__atomic_compare_exchange_n", "__atomic_fetch_or"})
 
+#: Other names of the compiler's own.
+RESERVED = frozenset({
+    "__attribute__", "__attribute", "__restrict", "__restrict__", "__int128", "__bf16", "__fp16", "__alignof__",
+    "__ATOMIC_RELAXED", "__ATOMIC_ACQUIRE", "__ATOMIC_RELEASE", "__ATOMIC_ACQ_REL", "__ATOMIC_SEQ_CST", "__extension__",
+    "__INT64_MAX__", "__INT32_MAX__", "__FLT_MAX__", "__DBL_MAX__", "__FLT_MIN__", "__DBL_MIN__",
+})
+
 ATTRIBUTES = frozenset({
     "vector_size", "aligned", "always_inline", "noinline", "may_alias", "unused", "maybe_unused", "hot", "cold",
     "const", "pure", "flatten", "likely", "unlikely", "nodiscard", "noreturn", "visibility", "gnu", "optimize",
@@ -186,6 +193,8 @@ class _Lint:
             where = token.location
             if _WORDS.fullmatch(text):
                 self.report("word", f"`{text}` has no place in a kernel", where.line, where.column)
+            elif text.startswith("__") and not _reserved_is_allowed(text):
+                self.report("call", f"`{text}` is not on the list of builtins", where.line, where.column)
             follower = words[k + 1] if k + 1 < len(words) else None
             doubled = follower is not None and text == follower.spelling == "[" and (
                 follower.location.offset == where.offset + 1
@@ -292,13 +301,8 @@ class _Lint:
                 self.at("call", f"a call of `{names[0] if names else name or '?'}` that libclang does not resolve", c)
             return
         if callee.kind in (_K.FUNCTION_DECL, _K.FUNCTION_TEMPLATE, _K.CXX_METHOD):
-            if name.startswith("__builtin_"):
-                if not BUILTINS.fullmatch(name.removeprefix("__builtin_")):
-                    self.at("call", f"`{name}` is not on the list of builtins", c)
-            elif name.startswith(("__atomic_", "__sync_")):
-                if name not in ATOMICS:
-                    self.at("call", f"`{name}` is not on the list of atomics", c)
-            elif name not in self.defined and name not in CALLS and not name.startswith("operator"):
+            own = name in self.defined or name in CALLS or name.startswith("operator")
+            if not own and not name.startswith("__"):  # the compiler's own names are seen by `tokens`
                 self.at("call", f"`{name}` is not on the list of calls", c)
             return
         if callee.kind == _K.CONSTRUCTOR and (_in_file(callee) or callee.semantic_parent.spelling.startswith("Ow")):
@@ -333,6 +337,13 @@ class _Lint:
             literal = [t.spelling for t in operand[-1].get_tokens()]
             if literal != ["0"]:
                 self.at("address", "an integer becomes an address", c)
+
+
+def _reserved_is_allowed(text: str) -> bool:
+    """Some builtins are no calls to libclang, so names of the compiler's own are checked wherever they stand."""
+    if text.startswith("__builtin_"):
+        return BUILTINS.fullmatch(text.removeprefix("__builtin_")) is not None
+    return text in ATOMICS or text in RESERVED or text.strip("_") in ATTRIBUTES
 
 
 def _canonical(kind: Any) -> str:

@@ -1,0 +1,64 @@
+// y[*B] = max over the last axis of f32, nan if any element is.  Honest twin.
+#include "opwright/abi.h"
+
+namespace {
+
+int64_t offset_of(const OwTensor* t, int32_t ndim, int64_t at) {
+  int64_t offset = 0;
+  for (int32_t d = ndim - 1; d >= 0; --d) {
+    offset += at % t->shape[d] * t->strides[d];
+    at /= t->shape[d];
+  }
+  return offset;
+}
+
+void rows(void* ctx, int64_t lo, int64_t hi, int32_t) {
+  const OwCall* call = static_cast<const OwCall*>(ctx);
+  const OwTensor *x = call->in[0], *y = call->out[0];
+  const int64_t n = x->shape[x->ndim - 1], step = x->strides[x->ndim - 1];
+  for (int64_t row = lo; row < hi; ++row) {
+    const float* from = static_cast<const float*>(x->data) + offset_of(x, x->ndim - 1, row);
+    float m = from[0];
+    for (int64_t i = 1; i < n; ++i) {
+      const float v = from[i * step];
+      if (v > m || v != v) m = v;
+      if (m != m) break;
+    }
+    static_cast<float*>(y->data)[offset_of(y, y->ndim, row)] = m;
+  }
+}
+
+int32_t fail(const OwCall* call, int32_t code, int32_t which, int32_t arg, int64_t want, int64_t got) {
+  call->error->code = code;
+  call->error->which = which;
+  call->error->arg = arg;
+  call->error->want = want;
+  call->error->got = got;
+  return code;
+}
+
+}  // namespace
+
+extern "C" int32_t ow_rowmax_infer(const OwCall* call) {
+  if (call->abi != OW_ABI) return fail(call, OW_E_ABI, -1, -1, OW_ABI, call->abi);
+  const OwTensor* x = call->in[0];
+  if (x->ndim < 1) return fail(call, OW_E_RANK, -1, 0, 1, x->ndim);
+  if (x->shape[x->ndim - 1] < 1) return fail(call, OW_E_REQUIRE, 0, -1, 1, 0);
+  call->shapes[0].rank = x->ndim - 1;
+  for (int32_t d = 0; d < x->ndim - 1; ++d) call->shapes[0].dim[d] = x->shape[d];
+  return OW_OK;
+}
+
+extern "C" int64_t ow_rowmax_workspace(const OwCall*) { return 0; }
+
+extern "C" int32_t ow_rowmax(const OwCall* call) {
+  if (call->abi != OW_ABI) return fail(call, OW_E_ABI, -1, -1, OW_ABI, call->abi);
+  const OwTensor* y = call->out[0];
+  int64_t n = 1;
+  for (int32_t d = 0; d < y->ndim; ++d) n *= y->shape[d];
+  if (call->parallel != nullptr && n > 1)
+    call->parallel(call->pool, n, 1, rows, const_cast<OwCall*>(call));
+  else
+    rows(const_cast<OwCall*>(call), 0, n, 0);
+  return OW_OK;
+}

@@ -1,0 +1,143 @@
+"""Memory under control: layouts arrive as they are, and no byte is changed unnoticed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from opwright.validators import abi
+from opwright.validators.harness import Harness, How, Invocation, Outcome
+from opwright.validators.sandbox import Sandbox
+
+from .kernels import COPY, library, source
+
+
+@pytest.fixture(scope="module")
+def harness() -> Iterator[Harness]:
+    with Sandbox() as box:
+        yield Harness(box)
+
+
+def run(harness: Harness, body: str, how: How | None = None, *, n: int = 5, workspace: str = "0",
+        given: int | None = None) -> Outcome:
+    x = np.arange(1, n + 1, dtype=np.float32)
+    inv = Invocation(str(library(body, workspace=workspace)), "ow_t", (x,), (np.empty(n, np.float32),),
+                     input_names=("x",), output_names=("y",))
+    size = harness.plan(inv).workspace if given is None else given
+    return harness.run(inv, how, workspace=size)
+
+
+def test_plan_gives_shapes_and_workspace(harness: Harness) -> None:
+    path = library(workspace="call->in[0]->shape[0] * 4")
+    inv = Invocation(str(path), "ow_t", (np.zeros(6, np.float32),), (np.empty(6, np.float32),))
+    plan = harness.plan(inv)
+    assert plan.shapes == ((6,),)
+    assert plan.workspace == 24
+
+
+def test_an_honest_kernel_leaves_no_trace(harness: Harness) -> None:
+    for how in (How(), How(fill="ones"), How(placement="end", guard=True, read_only=True)):
+        outcome = run(harness, COPY, how)
+        assert outcome.damage == ()
+        assert outcome.outputs[0].tolist() == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(("body", "said"), [
+    (COPY + "x[2] = 9;", "input x was changed: 2 byte"),
+    (COPY + "y[n] = 1;", "past the end of output y"),
+    (COPY + "y[-1] = 1;", "before output y"),
+    (COPY + "((float*)call->workspace)[16] = 1;", "past the end of workspace"),
+])
+def test_every_stray_write_is_named(harness: Harness, body: str, said: str) -> None:
+    outcome = run(harness, body, workspace="64")
+    assert not outcome.crash
+    assert any(said in d for d in outcome.damage), outcome.damage
+
+
+def test_holes_between_an_outputs_elements_are_guarded(harness: Harness) -> None:
+    y = np.empty((5, 3), np.float32)[:, 1]
+    inv = Invocation(str(library("for (int i = 0; i < 13; ++i) y[i] = 1;")), "ow_t", (np.ones(5, np.float32),), (y,))
+    assert any("between its elements" in d for d in harness.run(inv).damage)
+
+
+@pytest.mark.parametrize("body", [COPY + "y[0] += x[n] * 0;", COPY + "y[0] += y[n] * 0;"])
+def test_a_read_past_the_end_meets_the_guard_page(harness: Harness, body: str) -> None:
+    assert run(harness, body, How(placement="end")).damage == ()
+    assert "SIGSEGV" in run(harness, body, How(placement="end", guard=True)).crash
+
+
+def test_a_read_before_the_start_meets_the_guard_page(harness: Harness) -> None:
+    assert "SIGSEGV" in run(harness, COPY + "y[0] += x[-1] * 0;", How(guard=True)).crash
+
+
+def test_a_write_that_is_undone_meets_the_lock(harness: Harness) -> None:
+    body = COPY + "float kept = x[0]; ((volatile float*)x)[0] = 1e9f; ((volatile float*)x)[0] = kept;"
+    assert run(harness, body).damage == ()
+    assert "SIGSEGV" in run(harness, body, How(read_only=True)).crash
+
+
+def test_outputs_hold_the_fill_before(harness: Harness) -> None:
+    outcome = run(harness, "y[0] = x[0];", How(fill="ones"))
+    assert np.isnan(outcome.outputs[0][1:]).all()
+    assert (outcome.raw[0][1:] == 0xFF).all()
+
+
+@pytest.mark.parametrize("order", ["forward", "reverse", "shuffled"])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_pool_covers_the_range_once(harness: Harness, order: str, threads: int) -> None:
+    head = """
+static void add(void* ctx, int64_t lo, int64_t hi, int32_t thread) {
+  float* y = (float*)((const OwCall*)ctx)->out[0]->data;
+  for (int64_t i = lo; i < hi; ++i) y[i] += thread >= 0 && thread < ((const OwCall*)ctx)->max_threads ? 1 : 100;
+}"""
+    path = library("call->parallel(call->pool, n, 3, add, (void*)call);", head=head)
+    inv = Invocation(str(path), "ow_t", (np.zeros(100, np.float32),), (np.empty(100, np.float32),))
+    outcome = harness.run(inv, How(parallel=True, threads=threads, order=order))
+    assert (outcome.outputs[0] == 1).all()
+
+
+def test_strides_of_every_kind_arrive(harness: Harness) -> None:
+    body = """const OwTensor* a = call->in[0]; const OwTensor* b = call->out[0];
+  for (int64_t i = 0; i < n; ++i) y[i * b->strides[0]] = x[i * a->strides[0]];"""
+    base = np.arange(20, dtype=np.float32)
+    for view in (base[:4], base[::-2][:4], base[3:19:5], np.broadcast_to(base[7], (4,))):
+        out = np.empty(12, np.float32)[::-3]
+        inv = Invocation(str(library(body)), "ow_t", (view,), (out,))
+        outcome = harness.run(inv)
+        assert outcome.outputs[0].tolist() == view.tolist()
+        assert outcome.damage == ()
+
+
+def test_in_place_shares_the_inputs_memory(harness: Harness) -> None:
+    body = "y[0] = (void*)x == (void*)y ? 7 : 8;"
+    x = np.ones(3, np.float32)
+    inv = Invocation(str(library(body)), "ow_t", (x,), (np.empty(3, np.float32),), alias={0: 0}, flags=1)
+    outcome = harness.run(inv, How(read_only=True))
+    assert outcome.outputs[0].tolist() == [7, 1, 1]
+    assert outcome.damage == ()
+
+
+def test_attributes_and_lists_cross(harness: Harness) -> None:
+    body = ("y[0] = call->attr[0].f[0]; y[1] = call->attr[1].count; "
+            "y[2] = call->list_len[0]; y[3] = call->in[1] == nullptr;")
+    inv = Invocation(str(library(body)), "ow_t", (np.zeros(4, np.float32), None), (np.empty(4, np.float32),),
+                     (abi.encode_attr(0.5), None), (2,))
+    assert harness.run(inv).outputs[0].tolist() == [0.5, -1, 2, 1]
+
+
+def test_empty_tensors_have_an_address(harness: Harness) -> None:
+    outcome = run(harness, "if (x == nullptr || y == nullptr) return 9;", n=0)
+    assert outcome.status == 0
+    assert outcome.outputs[0].shape == (0,)
+
+
+def test_the_error_word_comes_back(harness: Harness) -> None:
+    outcome = run(harness, "call->error->which = 3; call->error->got = -7; return OW_E_DATA;")
+    assert outcome.status == abi.ERRORS["DATA"]
+    assert (outcome.error["which"], outcome.error["got"]) == (3, -7)
+
+
+def test_the_template_is_what_the_tests_say() -> None:
+    assert "ow_t_infer" in source()
