@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from .expr import Assign, Decl, Expr, Load, Name, Star, map_children, show, show_block
+from .expr import Assign, Call, Decl, Expr, Load, Name, Num, Star, map_children, show, show_block
 from .types import DType
 
 __all__ = ["Attr", "Axis", "BindKey", "BoundOp", "Dim", "DimUse", "Rule", "Statement", "Tensor",
@@ -229,10 +229,18 @@ def show_statements(body: Iterable[Statement]) -> str:
     return show_block(tuple(_with_extents(s) for s in body))
 
 
+def _natural(x: Num) -> DType:
+    return DType.BOOL if isinstance(x.value, bool) else DType.I64 if isinstance(x.value, int) else DType.F64
+
+
 def _with_extents(s: Statement) -> Assign:
     left = {a.name: a for a in s.axes if a.stated}
+    a = s.assign
+    if isinstance(a.value, Num) and a.value.dtype not in (None, _natural(a.value)):
+        # a bare number says its type, or a temporary would take the number's own
+        a = replace(a, value=Call(a.value.dtype.value, (replace(a.value, dtype=None),)))
     if not left:
-        return s.assign
+        return a
 
     def put(e: Expr) -> Expr:
         match e:
@@ -246,7 +254,6 @@ def _with_extents(s: Statement) -> Assign:
             return replace(e, index=tuple(put(i) for i in e.index))
         return map_children(e, inside)
 
-    a = s.assign
     target = replace(a.target, index=tuple(put(i) for i in a.target.index))
     value = inside(a.value)
     return replace(a, target=target, value=value, guard=inside(a.guard) if a.guard is not None else None)

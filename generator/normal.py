@@ -25,7 +25,7 @@ from .expr import (
 )
 from .types import DType, accum
 
-__all__ = ["classify", "classify_statement", "free_indices", "identity", "normalise", "plain_index", "verify"]
+__all__ = ["classify", "classify_statement", "free_indices", "identity", "normalise", "plain_index", "restate", "verify"]
 
 
 def free_indices(x: Expr) -> set[str]:
@@ -185,8 +185,7 @@ class _Hoist:
 
     def hoist(self, r: Reduce, s: Statement, axes: dict[str, Axis], decls: tuple[Decl, ...]) -> Expr:
         free = free_indices(r)
-        plain = {plain_index(e) for n in walk(r) if isinstance(n, Load) for e in n.index}
-        order = [a if a.name in plain else replace(a, stated=True) for a in axes.values() if a.name in free]
+        order = [a for a in axes.values() if a.name in free]
         recur = s.recur if any(isinstance(n, Load) and n.tensor == s.target for n in walk(r)) else None
         reads = {n.tensor for n in walk(r) if isinstance(n, Load)}
         canon = _canonical(r)
@@ -242,9 +241,38 @@ def hoist(op: BoundOp) -> BoundOp:
     return replace(op, body=tuple(h.out), temps=tuple(h.temps))
 
 
+def restate(op: BoundOp) -> BoundOp:
+    """Mark as stated just those extents that plain uses do not give, so that the printed program reads back as itself."""
+    shapes = {t.name: [d for d in t.dims if not d.keep] for t in (*op.inputs, *op.outputs)}
+    temps = {t.name: [d for d in t.dims if not d.keep] for t in op.temps}
+    body: list[Statement] = []
+    for s in op.body:
+        uses: dict[str, set[Expr]] = {}
+
+        def plain(index: tuple[Expr, ...], name: str, uses: dict[str, set[Expr]] = uses) -> None:
+            for e, d in zip(index, shapes.get(name, ()), strict=False):
+                n = plain_index(e)
+                if n is not None:
+                    uses.setdefault(n, set()).add(d.extent)
+
+        a = s.assign
+        if s.recur is not None:
+            shapes.setdefault(s.target, temps.get(s.target, []))
+        plain(a.target.index, a.target.name)
+        for root in (*a.target.index, a.value, *((a.guard,) if a.guard is not None else ())):
+            for n in walk(root):
+                if isinstance(n, Load):
+                    plain(n.index, n.tensor)
+        axes = tuple(replace(x, stated=uses.get(x.name) != {x.extent}) for x in s.axes)
+        body.append(replace(s, axes=axes))
+        if s.target in temps:
+            shapes[s.target] = temps[s.target]
+    return replace(op, body=tuple(body))
+
+
 def normalise(op: BoundOp) -> BoundOp:
     """The Normal program of a Bound one.  Raises NormalError when a pass broke an invariant (a bug of ours)."""
-    out = hoist(accumulate(op))
+    out = restate(hoist(accumulate(op)))
     verify(out)
     return out
 

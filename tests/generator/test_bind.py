@@ -105,7 +105,7 @@ def test_extents_come_from_plain_uses_and_must_agree() -> None:
 
 
 def test_an_index_without_extent_is_named() -> None:
-    with pytest.raises(BindError, match="index `q` has no extent"):
+    with pytest.raises(SpecError, match="index `q` has no extent"):
         one("y[*B, k] = T(sum[q](A(x[*B, (k + q) % N])))")
 
 
