@@ -112,7 +112,7 @@ def accumulate(op: BoundOp) -> BoundOp:
         if t.dtype is DType.BOOL:
             continue
         name = _fresh(f"{t.name}_acc", taken)
-        temps.append(Tensor(name, acc, tuple(d for d in t.dims if not d.keep), "temp"))
+        temps.append(Tensor(name, acc, tuple(replace(d, at=None) for d in t.dims if not d.keep), "temp"))
         for k in mine:
             s = body[k]
             value = s.assign.value
