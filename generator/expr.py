@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from typing import Any, Literal, TypeGuard, TypeVar, cast
 
-from .errors import LanguageError, Place
+from .errors import LanguageError, Place, did_you_mean
 from .types import DType
 
 __all__ = [
@@ -601,7 +601,9 @@ class _Parser:
             case ast.Call(func=ast.Subscript(value=ast.Name(id=kind), slice=sl), args=[body], keywords=[]):
                 if kind not in REDUCTIONS:
                     raise self.fail(
-                        n, f"`{kind}[…](…)` is not a reduction", f"one of {', '.join(REDUCTIONS)}"
+                        n,
+                        f"`{kind}[…](…)` is not a reduction",
+                        did_you_mean(kind, REDUCTIONS, what="reductions"),
                     )
                 return Reduce(kind, self.decls(sl), self.expr(body), span=s)
             case ast.Call(func=ast.Name(id=fn), args=args, keywords=[]):

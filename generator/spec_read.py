@@ -76,15 +76,26 @@ def parse_type(text: Text) -> TensorType:
             hint='`"T[*B, N]"`, `"optional T[D]"`, `"list T[N]"`, of rank 0 `"T[]"`',
         )
     marks = m[1].split()
-    if m[3] is None or not t.value.endswith("]"):
+    if m[3] is None and (more := re.match(r"(\S+)\s+\S", t[m.start(2) :].value)):
+        word = t[m.start(2) : m.start(2) + len(more[1])]
+        raise SpecError(
+            f"`{word.value}` is not a mark of a type",
+            place=word.place,
+            hint=did_you_mean(word.value, ("optional", "list", "aux", "expand"), what="marks"),
+        )
+    if m[3] is None:
         raise SpecError(
             f"`{t.value}` says no shape", place=t.place, hint=f'`"{m[2]}[N]"`; of rank 0 `"{m[2]}[]"`'
         )
+    if not t.value.endswith("]"):
+        raise SpecError("a type ends with `]`", place=t[len(t.value) :].place, hint='`"T[*B, N@axis]"`')
     inner = t[m.end() : len(t.value) - 1]
     dims = tuple(parse_dim(part) for part in _split(inner)) if inner.value.strip() else ()
     if len(set(marks)) != len(marks):
         raise SpecError("a mark is given twice", place=t.place)
-    return TensorType(m[2], dims, "optional" in marks, "list" in marks, "aux" in marks, "expand" in marks, span=t.span)
+    return TensorType(
+        m[2], dims, "optional" in marks, "list" in marks, "aux" in marks, "expand" in marks, span=t.span
+    )
 
 
 def parse_dim(text: Text) -> DimText:
@@ -131,12 +142,17 @@ def _split(text: Text) -> list[Text]:
     return [*parts, rest]
 
 
+def _article(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+
+
 class SpecReader:
     """One document to one spec; mistakes are collected in `errors`."""
 
     def __init__(self, root: Node, file: str, family: str) -> None:
         self.root, self.file, self.family = root, file, family
         self.errors: list[SpecError] = []
+        self.broken: set[str] = set()  # declared, but wrongly: other places that name it are not wrong too
 
     def fail(self, at: Node | Text | Span | Place | None, what: str, hint: str = "") -> None:
         place = at if isinstance(at, Place) or at is None else at.place
@@ -189,18 +205,21 @@ class SpecReader:
             return None
         return node.text
 
-    def names(self, node: Node | None, what: str, known: Iterable[str]) -> tuple[str, ...]:
+    def names(self, node: Node | None, what: str, known: Iterable[str], kind: str = "") -> tuple[str, ...]:
         out: list[str] = []
         pool = list(known)
         for item in self.items(node, what):
             t = self.string(item, what)
             if t is None:
                 continue
+            if t.value in self.broken:
+                continue  # its declaration could not be read, and that has been said
             if t.value not in pool:
+                of = f"is not an {kind}" if kind else "is not known"
                 self.fail(
                     t,
-                    f"`{t.value}` in `{what}` is not declared",
-                    did_you_mean(t.value, pool, what="declared"),
+                    f"`{t.value}` in `{what}` {of}",
+                    did_you_mean(t.value, pool, what=f"{kind}s" if kind else "known"),
                 )
             elif t.value in out:
                 self.fail(t, f"`{t.value}` is given twice")
@@ -259,7 +278,7 @@ class SpecReader:
             self.fail(get("outputs") or get("op"), "a spec has at least one output", 'outputs: {y: "T[*B]"}')
         inplace: tuple[str, ...] = ()
         for k, v in self.mapping(get("variants"), "variants", ("inplace",)):
-            inplace = self.names(v, k.string, inputs)
+            inplace = self.names(v, k.string, inputs, "input")
         require = self.conditions(get("require"), "require")
         view = self.view(get("view"))
         compute_node = get("compute")
@@ -270,7 +289,8 @@ class SpecReader:
         also = self.statements(get("also"), "also")
         oracle = self.pattern(get("oracle"), "oracle", _ORACLE, "`package.module:function`")
         reference = self.pattern(get("reference"), "reference", _PATH, "`numpy.sinc` or `scipy.special.erf`")
-        if compute is None and compute_node is None and view is None and oracle is None:
+        complete = all(k.string in FIELDS for k, _ in self.root.pairs)  # else `computes:` is said already
+        if compute_node is None and view is None and oracle is None and complete:
             self.fail(get("op") or self.root, "a spec without meaning", "`compute: |`, `view:` or `oracle:`")
         spec = OpSpec(
             op=op or "",
@@ -341,7 +361,7 @@ class SpecReader:
         if t is None:
             return None
         if not pattern.match(t.value):
-            self.fail(t, f"`{t.value}` is not a {what}", hint)
+            self.fail(t, f"`{t.value}` is not a value of `{what}`", hint)
             return None
         return t.value
 
@@ -363,7 +383,7 @@ class SpecReader:
         elif name in self.taken:
             self.fail(
                 text,
-                f"`{name}` is already a {self.taken[name]} (line {self.spans[name].line})",
+                f"`{name}` is already {_article(self.taken[name])} (line {self.spans[name].line})",
                 "one name, one meaning: choose another",
             )
         else:
@@ -424,8 +444,14 @@ class SpecReader:
             text = self.string(v, f"{what}.{k.string}")
             t = self.attempt(parse_type, text) if text is not None else None
             if t is None or name is None:
+                self.broken.add(k.string)
                 continue
-            for mark, on in (("optional", t.optional), ("list", t.is_list), ("aux", t.aux), ("expand", t.expand)):
+            for mark, on in (
+                ("optional", t.optional),
+                ("list", t.is_list),
+                ("aux", t.aux),
+                ("expand", t.expand),
+            ):
                 if on and mark not in marks:
                     self.fail(v, f"`{mark}` is not a mark of {what}", f"marks: {', '.join(marks)}")
             if t.optional and t.is_list:
@@ -440,6 +466,8 @@ class SpecReader:
             a = self.attr(k, v)
             if name and a:
                 out[name] = a
+            else:
+                self.broken.add(k.string)
         return out
 
     def attr(self, key: Node, node: Node) -> AttrDecl | None:
@@ -607,7 +635,7 @@ class SpecReader:
             self.choice(fields["against"], "against", ("derive",))
         order = self.choice(fields["order"], "order", ("unordered", "ordered")) if "order" in fields else None
         decl = GradDecl(
-            wrt=self.names(fields.get("wrt"), "wrt", inputs),
+            wrt=self.names(fields.get("wrt"), "wrt", inputs, "input"),
             derive=self.flag(fields.get("derive"), "derive"),
             compute=compute,
             save=tuple(save),
@@ -682,6 +710,8 @@ class SpecReader:
             t = self.string(v, "map")
             if t is None:
                 continue
+            if t.value in self.broken:
+                continue
             if t.value not in pool:
                 self.fail(
                     t,
@@ -709,7 +739,7 @@ class SpecReader:
                     k, f"`{k.string}` is not an attribute", did_you_mean(k.string, attrs, what="attributes")
                 )
             fixed[k.string] = v.plain()
-        returns = self.names(fields["returns"], "returns", outputs) if "returns" in fields else None
+        returns = self.names(fields["returns"], "returns", outputs, "output") if "returns" in fields else None
         mapped = self.target_map(fields.get("map"), inputs, attrs)
         for arg, to in mapped or ():
             if isinstance(to, str) and to in fixed:
