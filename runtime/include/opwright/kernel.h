@@ -1,0 +1,443 @@
+/* What generated CPU kernels share: walks over any strides, sums in blocks, checks of a call, chunks for threads.
+ *
+ * A kernel's text says which loops run over which operands; how an odometer turns, how a sum is blocked and what an
+ * error looks like is said here once.  No allocation, no state, no system header: an include costs some 10 ms.
+ *
+ * May include: abi.h, scalar.h.  To add a helper: keep it free of statics; a template only where the operand count or
+ * the element type differs.
+ *
+ * Note [Blocked sums]: a sum of n terms may be off by (4 sqrt(n) + 16) u sum|x|.  owk_sum keeps OWK_LANES partial sums
+ * over blocks of at least 4 sqrt(n) terms and adds the blocks' sums; OwkCascade does the same for sums of sums, and
+ * contractions break the summed index into blocks of about sqrt(n).  The order depends on extents only, so the bits
+ * are the same for any number of threads.
+ *
+ * Note [Walks]: a walk runs over the product of axes (all axes of a pack, or one extent), for N operands that each have
+ * a stride per axis.  owk_end drops axes of extent 1 and merges neighbours that all operands step through evenly, so a
+ * contiguous tensor of any rank is one run.
+ */
+#ifndef OPWRIGHT_KERNEL_H
+#define OPWRIGHT_KERNEL_H
+#include "abi.h"
+#include "scalar.h"
+
+#define OWK_LANES 16
+#define OWK_AXES 32 /* of one walk: two packs of the highest rank */
+#define OWK_INLINE __attribute__((always_inline))
+#if defined(__clang__)
+#define OWK_IVDEP _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define OWK_IVDEP _Pragma("GCC ivdep")
+#endif
+
+typedef float _Complex owk_c64;
+typedef double _Complex owk_c128;
+
+/* ---- small integers ---- */
+static inline int64_t owk_least(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t owk_most(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t owk_round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+/* Terms between two additions to a running sum, see Note [Blocked sums]; a multiple of OWK_LANES. */
+static inline int64_t owk_block(int64_t n) {
+  int64_t b = 16 * OWK_LANES;
+  while (b < n && b / 4 < n / (b / 4)) b *= 2;
+  return b;
+}
+static inline int64_t owk_short_block(int64_t n) {
+  int64_t b = 16;
+  while (b < n / b) b *= 2;
+  return b;
+}
+
+/* ---- sums and other reductions over one counted loop: step(acc, j) gives acc with term j ---- */
+template <class A>
+OWK_FN A owk_join_lanes(A* lane) {
+  for (int w = OWK_LANES / 2; w > 0; w /= 2)
+    for (int t = 0; t < w; ++t) lane[t] = lane[t] + lane[t + w];
+  return lane[0];
+}
+template <class A, class F>
+OWK_FN A owk_sum(int64_t lo, int64_t hi, F step) {
+  A total = 0;
+  const int64_t block = owk_block(hi - lo);
+  for (int64_t b = lo; b < hi; b += block) {
+    const int64_t end = owk_least(hi, b + block);
+    A lane[OWK_LANES] = {};
+    int64_t j = b;
+    for (; j + OWK_LANES <= end; j += OWK_LANES)
+      for (int t = 0; t < OWK_LANES; ++t) lane[t] = step(lane[t], j + t);
+    for (int t = 0; j < end; ++j, ++t) lane[t] = step(lane[t], j);
+    total = total + owk_join_lanes(lane);
+  }
+  return total;
+}
+template <class A, class F>
+OWK_FN A owk_fold(int64_t lo, int64_t hi, A acc, F step) {
+  for (int64_t j = lo; j < hi; ++j) acc = step(acc, j);
+  return acc;
+}
+/* For max and min, whose order does not matter. */
+template <class A, class F, class J>
+OWK_FN A owk_fold_lanes(int64_t lo, int64_t hi, A init, F step, J join) {
+  A lane[OWK_LANES];
+  for (int t = 0; t < OWK_LANES; ++t) lane[t] = init;
+  int64_t j = lo;
+  for (; j + OWK_LANES <= hi; j += OWK_LANES)
+    for (int t = 0; t < OWK_LANES; ++t) lane[t] = step(lane[t], j + t);
+  for (int t = 0; j < hi; ++j, ++t) lane[t] = step(lane[t], j);
+  for (int w = OWK_LANES / 2; w > 0; w /= 2)
+    for (int t = 0; t < w; ++t) lane[t] = join(lane[t], lane[t + w]);
+  return lane[0];
+}
+
+/* A sum of sums: `expected` of them, or about so many. */
+template <class A>
+struct OwkCascade {
+  A total, part;
+  int64_t block, left;
+  OWK_INLINE explicit OwkCascade(int64_t expected) : total(0), part(0), block(owk_short_block(expected)), left(block) {}
+  OWK_INLINE void add(A x) {
+    part = part + x;
+    if (--left == 0) {
+      total = total + part;
+      part = 0;
+      left = block;
+    }
+  }
+  OWK_INLINE A value() const { return total + part; }
+};
+
+/* The first place of the extreme value, NaN before all others. */
+template <class A>
+struct OwkArg {
+  A value;
+  int64_t at;
+  int64_t seen;
+};
+template <class A>
+OWK_FN OwkArg<A> owk_argmax(OwkArg<A> acc, A v, int64_t at) {
+  const bool take = acc.seen == 0 || ((v > acc.value || v != v) && acc.value == acc.value);
+  return take ? OwkArg<A>{v, at, 1} : acc;
+}
+template <class A>
+OWK_FN OwkArg<A> owk_argmin(OwkArg<A> acc, A v, int64_t at) {
+  const bool take = acc.seen == 0 || ((v < acc.value || v != v) && acc.value == acc.value);
+  return take ? OwkArg<A>{v, at, 1} : acc;
+}
+
+/* ---- contractions: out[0..n) = sum over k in [lo, hi) of a(k) * b(k, t); n <= NB ---- */
+template <class A, int NB, class FA, class FB>
+OWK_FN void owk_axpy(A* out, int64_t n, int64_t lo, int64_t hi, FA a, FB b) {
+  const int64_t block = owk_short_block(hi - lo);
+  for (int t = 0; t < NB; ++t) out[t] = 0;
+  for (int64_t k0 = lo; k0 < hi; k0 += block) {
+    const int64_t k1 = owk_least(hi, k0 + block);
+    A part[NB] = {};
+    if (n == NB) {
+      for (int64_t k = k0; k < k1; ++k) {
+        const A x = a(k);
+        for (int t = 0; t < NB; ++t) part[t] = b(part[t], x, k, t);
+      }
+    } else {
+      for (int64_t k = k0; k < k1; ++k) {
+        const A x = a(k);
+        for (int t = 0; t < (int)n; ++t) part[t] = b(part[t], x, k, t);
+      }
+    }
+    for (int t = 0; t < NB; ++t) out[t] = out[t] + part[t];
+  }
+}
+template <class A, int NB, class FA, class FB>
+OWK_FN void owk_dots(A* out, int64_t n, int64_t lo, int64_t hi, FA a, FB b) {
+  for (int64_t t = 0; t < n; ++t)
+    out[t] = owk_sum<A>(lo, hi, [&](A acc, int64_t k) OWK_INLINE { return b(acc, a(k), k, t); });
+}
+
+/* ---- packs and walks ---- */
+typedef struct { int32_t rank; int64_t dim[OW_MAX_RANK]; } OwkPack;
+
+static inline int64_t owk_count(const OwkPack& p) {
+  int64_t n = 1;
+  for (int32_t l = 0; l < p.rank; ++l) n *= p.dim[l];
+  return n;
+}
+/* Row-major strides of a pack whose elements lie `inner` apart; returns the stride of what stands before it. */
+static inline int64_t owk_linear(const OwkPack& p, int64_t inner, int64_t* stride) {
+  for (int32_t l = p.rank - 1; l >= 0; --l) {
+    stride[l] = inner;
+    inner *= p.dim[l];
+  }
+  return inner;
+}
+/* Index `axis` of the element at row-major position `at` of a pack. */
+static inline int64_t owk_lane(const OwkPack& p, int64_t at, int64_t axis) {
+  for (int32_t l = p.rank - 1; l > axis; --l) at /= p.dim[l] == 0 ? 1 : p.dim[l];
+  return axis >= 0 && axis < p.rank && p.dim[axis] ? at % p.dim[axis] : 0;
+}
+
+template <int N>
+struct OwkWalk {
+  int32_t rank;
+  int64_t total;
+  int64_t dim[OWK_AXES];
+  int64_t step[N][OWK_AXES];
+};
+template <int N>
+struct OwkAt {
+  int64_t pos[OWK_AXES];
+  int64_t at[N];
+};
+template <int N>
+static inline void owk_begin(OwkWalk<N>& w) { w.rank = 0; w.total = 1; }
+template <int N>
+static inline void owk_axis(OwkWalk<N>& w, int64_t extent, const int64_t (&step)[N]) {
+  w.total *= extent;
+  if (extent == 1) return;
+  w.dim[w.rank] = extent;
+  for (int k = 0; k < N; ++k) w.step[k][w.rank] = step[k];
+  ++w.rank;
+}
+template <int N> /* a null pointer: an operand that does not move along the pack */
+static inline void owk_axes(OwkWalk<N>& w, const OwkPack& p, const int64_t* const (&stride)[N]) {
+  for (int32_t l = 0; l < p.rank; ++l) {
+    int64_t step[N];
+    for (int k = 0; k < N; ++k) step[k] = stride[k] ? stride[k][l] : 0;
+    owk_axis(w, p.dim[l], step);
+  }
+}
+/* For loops whose order does not matter: the axis along which operand 0 moves least goes innermost. */
+template <int N>
+static inline void owk_sort(OwkWalk<N>& w) {
+  for (int32_t i = 1; i < w.rank; ++i)
+    for (int32_t j = i; j > 0; --j) {
+      const int64_t a = w.step[0][j - 1], b = w.step[0][j];
+      if ((a < 0 ? -a : a) >= (b < 0 ? -b : b)) break;
+      int64_t t = w.dim[j]; w.dim[j] = w.dim[j - 1]; w.dim[j - 1] = t;
+      for (int k = 0; k < N; ++k) { t = w.step[k][j]; w.step[k][j] = w.step[k][j - 1]; w.step[k][j - 1] = t; }
+    }
+}
+template <int N>
+static inline void owk_end(OwkWalk<N>& w) {
+  int32_t r = 0;
+  for (int32_t l = 1; l < w.rank; ++l) {
+    bool even = true;
+    for (int k = 0; k < N; ++k) even = even && w.step[k][r] == w.step[k][l] * w.dim[l];
+    if (even) {
+      w.dim[r] *= w.dim[l];
+    } else {
+      ++r;
+      w.dim[r] = w.dim[l];
+    }
+    for (int k = 0; k < N; ++k) w.step[k][r] = w.step[k][l];
+  }
+  if (w.rank == 0) { /* one element: unit steps, so that the plain branch takes it */
+    w.dim[0] = 1;
+    for (int k = 0; k < N; ++k) w.step[k][0] = 1;
+  }
+  w.rank = r + 1;
+}
+template <int N>
+static inline void owk_seek(const OwkWalk<N>& w, int64_t linear, OwkAt<N>& a) {
+  for (int k = 0; k < N; ++k) a.at[k] = 0;
+  for (int32_t l = w.rank - 1; l >= 0; --l) {
+    const int64_t d = w.dim[l], p = l ? linear % d : linear;
+    linear /= d;
+    a.pos[l] = p;
+    for (int k = 0; k < N; ++k) a.at[k] += p * w.step[k][l];
+  }
+}
+template <int N>
+static inline void owk_start(const OwkWalk<N>& w, OwkAt<N>& a) {
+  for (int32_t l = 0; l < w.rank; ++l) a.pos[l] = 0;
+  for (int k = 0; k < N; ++k) a.at[k] = 0;
+}
+/* Move n elements along the innermost axis, never past its end. */
+template <int N>
+static inline void owk_move(const OwkWalk<N>& w, OwkAt<N>& a, int64_t n) {
+  int32_t l = w.rank - 1;
+  a.pos[l] += n;
+  for (int k = 0; k < N; ++k) a.at[k] += n * w.step[k][l];
+  while (l > 0 && a.pos[l] == w.dim[l]) {
+    for (int k = 0; k < N; ++k) a.at[k] += w.step[k][l - 1] - w.dim[l] * w.step[k][l];
+    a.pos[l] = 0;
+    ++a.pos[--l];
+  }
+}
+template <int N> /* how many elements lie in line from here, at most `left` */
+static inline int64_t owk_run(const OwkWalk<N>& w, const OwkAt<N>& a, int64_t left) {
+  return owk_least(left, w.dim[w.rank - 1] - a.pos[w.rank - 1]);
+}
+
+/* ---- the call: errors, axes, shapes ---- */
+static inline __attribute__((noinline, cold)) int32_t owk_fail(
+    OwError* e, int32_t code, int32_t which, int32_t arg, int32_t axis, int64_t want, int64_t got) {
+  e->which = which;
+  e->arg = arg;
+  e->axis = axis;
+  e->want = want;
+  e->got = got;
+  __atomic_store_n(&e->code, code, __ATOMIC_RELEASE);
+  return code;
+}
+/* From inside a loop, maybe of many threads: the first one is kept. */
+static inline __attribute__((noinline, cold)) void owk_report(OwError* e, int32_t code, int32_t which, int64_t want, int64_t got) {
+  int32_t none = OW_OK;
+  if (!__atomic_compare_exchange_n(&e->code, &none, code, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return;
+  e->which = which;
+  e->arg = -1;
+  e->axis = -1;
+  e->want = want;
+  e->got = got;
+}
+
+typedef struct { int32_t n; int32_t axis[OW_MAX_RANK]; } OwkOrder; /* physical axes, in order */
+
+/* The axes of a tensor of this rank that are not in `taken` (bits). */
+static inline OwkOrder owk_free_axes(int32_t rank, uint32_t taken) {
+  OwkOrder o;
+  o.n = 0;
+  for (int32_t k = 0; k < rank; ++k)
+    if (!(taken >> k & 1u)) o.axis[o.n++] = k;
+  return o;
+}
+/* Normalise `axis`: false when it is not in [-rank, rank). */
+static inline bool owk_norm_axis(int64_t axis, int32_t rank, int32_t* out) {
+  if (axis < -(int64_t)rank || axis >= rank) return false;
+  *out = (int32_t)(axis < 0 ? axis + rank : axis);
+  return true;
+}
+/* Normalise a set of axes to ascending order; `all` when the attribute is absent, or empty and that means all.
+ * -1: fine; else the position in the attribute of one that is out of range or named twice. */
+static inline int32_t owk_norm_axes(const OwAttr* a, int32_t rank, bool empty_all, OwkOrder* out, uint32_t* taken) {
+  const bool every = a->count < 0 || (a->count == 0 && empty_all);
+  *taken = 0;
+  for (int64_t k = 0; k < (every ? rank : a->count); ++k) {
+    int32_t at = (int32_t)k;
+    if (!every && (!owk_norm_axis(a->i[k], rank, &at) || (*taken >> at & 1u))) return (int32_t)k;
+    *taken |= 1u << at;
+  }
+  out->n = 0;
+  for (int32_t k = 0; k < rank; ++k)
+    if (*taken >> k & 1u) out->axis[out->n++] = k;
+  return -1;
+}
+/* Axes first … first + rank of `o` as a pack. */
+static inline void owk_take_pack(const OwTensor* t, const OwkOrder& o, int32_t first, int32_t rank, OwkPack* p) {
+  p->rank = rank;
+  for (int32_t l = 0; l < rank; ++l) p->dim[l] = t->shape[o.axis[first + l]];
+}
+static inline void owk_take_strides(const OwTensor* t, const OwkOrder& o, int32_t first, int32_t rank, int64_t* stride) {
+  for (int32_t l = 0; l < rank; ++l) stride[l] = t->strides[o.axis[first + l]];
+}
+static inline int32_t owk_same_pack(OwError* e, const OwTensor* t, const OwkOrder& o, int32_t first, const OwkPack& p, int32_t arg) {
+  for (int32_t l = 0; l < p.rank; ++l) {
+    const int32_t axis = o.axis[first + l];
+    if (t->shape[axis] != p.dim[l]) return owk_fail(e, OW_E_SHAPE, -1, arg, axis, p.dim[l], t->shape[axis]);
+  }
+  return OW_OK;
+}
+/* Broadcasting: join the shape of one operand into the pack, aligned at the end. */
+static inline int32_t owk_join_pack(OwError* e, const OwTensor* t, const OwkOrder& o, int32_t first, int32_t rank, OwkPack* p, int32_t arg) {
+  if (rank > p->rank) {
+    const int32_t shift = rank - p->rank;
+    for (int32_t l = p->rank - 1; l >= 0; --l) p->dim[l + shift] = p->dim[l];
+    for (int32_t l = 0; l < shift; ++l) p->dim[l] = 1;
+    p->rank = rank;
+  }
+  for (int32_t l = 0; l < rank; ++l) {
+    const int32_t axis = o.axis[first + l];
+    int64_t* have = &p->dim[p->rank - rank + l];
+    const int64_t d = t->shape[axis];
+    if (*have == 1) *have = d;
+    else if (d != 1 && d != *have) return owk_fail(e, OW_E_SHAPE, -1, arg, axis, *have, d);
+  }
+  return OW_OK;
+}
+static inline void owk_join_strides(const OwTensor* t, const OwkOrder& o, int32_t first, int32_t rank, const OwkPack& p, int64_t* stride) {
+  for (int32_t l = 0; l < p.rank; ++l) {
+    const int32_t mine = l - (p.rank - rank);
+    const int32_t axis = mine < 0 ? 0 : o.axis[first + mine];
+    stride[l] = mine < 0 || t->shape[axis] == 1 ? 0 : t->strides[axis];
+  }
+}
+static inline int32_t owk_same_shape(OwError* e, const OwTensor* t, const OwShape& s, int32_t arg) {
+  if (t->ndim != s.rank) return owk_fail(e, OW_E_RANK, -1, arg, -1, s.rank, t->ndim);
+  for (int32_t k = 0; k < s.rank; ++k)
+    if (t->shape[k] != s.dim[k]) return owk_fail(e, OW_E_SHAPE, -1, arg, k, s.dim[k], t->shape[k]);
+  return OW_OK;
+}
+
+/* ---- overlap ---- */
+typedef struct { const char* lo; const char* hi; } OwkSpan;
+static inline const char* owk_data(const OwTensor* t) { return (const char*)t->data + t->byte_offset; }
+static inline OwkSpan owk_span(const OwTensor* t) {
+  const int64_t bytes = (t->dtype.bits + 7) / 8;
+  OwkSpan s = {owk_data(t), owk_data(t) + bytes};
+  for (int32_t k = 0; k < t->ndim; ++k) {
+    const int64_t reach = (t->shape[k] - 1) * t->strides[k] * bytes;
+    if (t->shape[k] == 0) { s.hi = s.lo; return s; }
+    if (reach > 0) s.hi += reach; else s.lo += reach;
+  }
+  return s;
+}
+static inline bool owk_meet(const OwkSpan& a, const OwkSpan& b) { return a.lo < b.hi && b.lo < a.hi && a.lo < a.hi && b.lo < b.hi; }
+static inline bool owk_twins(const OwTensor* a, const OwTensor* b) {
+  if (owk_data(a) != owk_data(b) || a->ndim != b->ndim) return false;
+  for (int32_t k = 0; k < a->ndim; ++k)
+    if (a->shape[k] != b->shape[k] || (a->shape[k] > 1 && a->strides[k] != b->strides[k])) return false;
+  return true;
+}
+/* Whether two indices of an output may name one element: strides, in ascending order, must each pass what lies below. */
+static inline bool owk_folded(const OwTensor* t) {
+  int32_t order[OW_MAX_RANK];
+  int32_t n = 0;
+  for (int32_t k = 0; k < t->ndim; ++k) {
+    if (t->shape[k] == 0) return false;
+    if (t->shape[k] == 1) continue;
+    int32_t j = n++;
+    const int64_t s = t->strides[k] < 0 ? -t->strides[k] : t->strides[k];
+    for (; j > 0; --j) {
+      const int64_t o = t->strides[order[j - 1]];
+      if ((o < 0 ? -o : o) <= s) break;
+      order[j] = order[j - 1];
+    }
+    order[j] = k;
+  }
+  int64_t reach = 0;
+  for (int32_t j = 0; j < n; ++j) {
+    const int64_t s = t->strides[order[j]] < 0 ? -t->strides[order[j]] : t->strides[order[j]];
+    if (s <= reach) return true;
+    reach += s * (t->shape[order[j]] - 1);
+  }
+  return false;
+}
+
+/* ---- threads ---- */
+#define OWK_SERIAL_WORK 32768 /* elements: below, one thread is quicker */
+static inline void owk_parallel(const OwCall* c, int64_t n, int64_t work, OwChunk fn, void* ctx) {
+  if (n <= 0) return;
+  if (work < 1) work = 1;
+  if (!c->parallel || c->max_threads < 2 || n == 1 || n < (OWK_SERIAL_WORK + work - 1) / work) {
+    fn(ctx, 0, n, 0);
+    return;
+  }
+  c->parallel(c->pool, n, owk_most(1, OWK_SERIAL_WORK / 2 / work), fn, ctx);
+}
+
+/* ---- complex numbers ---- */
+OWK_FN owk_c64 owk_complex_c64(float re, float im) { owk_c64 z; __real__ z = re; __imag__ z = im; return z; }
+OWK_FN owk_c128 owk_complex_c128(double re, double im) { owk_c128 z; __real__ z = re; __imag__ z = im; return z; }
+OWK_FN owk_c64 owk_conj_c64(owk_c64 z) { return owk_complex_c64(__real__ z, -__imag__ z); }
+OWK_FN owk_c128 owk_conj_c128(owk_c128 z) { return owk_complex_c128(__real__ z, -__imag__ z); }
+OWK_FN float owk_abs_c64(owk_c64 z) { return __builtin_hypotf(__real__ z, __imag__ z); }
+OWK_FN double owk_abs_c128(owk_c128 z) { return __builtin_hypot(__real__ z, __imag__ z); }
+OWK_FN owk_c64 owk_exp_c64(owk_c64 z) { return __builtin_cexpf(z); }
+OWK_FN owk_c128 owk_exp_c128(owk_c128 z) { return __builtin_cexp(z); }
+OWK_FN owk_c64 owk_pow_c64(owk_c64 a, owk_c64 b) { return __builtin_cpowf(a, b); }
+OWK_FN owk_c128 owk_pow_c128(owk_c128 a, owk_c128 b) { return __builtin_cpow(a, b); }
+OWK_FN owk_c64 owk_sqrt_c64(owk_c64 z) { return __builtin_csqrtf(z); }
+OWK_FN owk_c128 owk_sqrt_c128(owk_c128 z) { return __builtin_csqrt(z); }
+OWK_FN owk_c64 owk_log_c64(owk_c64 z) { return __builtin_clogf(z); }
+OWK_FN owk_c128 owk_log_c128(owk_c128 z) { return __builtin_clog(z); }
+
+#endif

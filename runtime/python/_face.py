@@ -1,0 +1,66 @@
+"""The names that `import opwright as ow` shows.  Importing this loads the core; `__init__` does so on first use.
+
+May import: everything of the runtime.  To add a name: here, in `__all__`, and in the README of the face.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from . import ops, registry
+from .aten import call_aten
+from .exceptions import (
+    MissingKernelError,
+    OpError,
+    OpIndexError,
+    OpTypeError,
+    OpValueError,
+    ProgramError,
+)
+from .load import core
+
+__all__ = [
+    "MissingKernelError",
+    "OpError",
+    "OpIndexError",
+    "OpTypeError",
+    "OpValueError",
+    "ProgramError",
+    "Tensor",
+    "call_aten",
+    "empty",
+    "empty_cache",
+    "from_dlpack",
+    "full",
+    "memory_stats",
+    "num_threads",
+    "ones",
+    "ops",
+    "registry",
+    "reset_peak_memory",
+    "set_num_threads",
+    "tensor",
+    "zeros",
+]
+
+Tensor: Any = core.Tensor
+tensor: Any = core.tensor
+from_dlpack: Any = core.from_dlpack
+empty: Any = core.empty
+full: Any = core.full
+num_threads: Any = core.num_threads
+set_num_threads: Any = core.set_num_threads
+memory_stats: Any = core.memory_stats
+reset_peak_memory: Any = core.reset_peak_memory
+empty_cache: Any = core.empty_cache
+
+
+def zeros(shape: int | Sequence[int], dtype: Any = "f32") -> Any:
+    """A tensor of zeros."""
+    return core.full(shape, 0, dtype)
+
+
+def ones(shape: int | Sequence[int], dtype: Any = "f32") -> Any:
+    """A tensor of ones."""
+    return core.full(shape, 1, dtype)

@@ -1,0 +1,203 @@
+"""What the runtime knows of ops: signatures, ATen overloads, and who supplies kernels.
+
+The workbench, or a shipped library's table, fills it; the runtime names neither.  On the first use of a name that
+nobody registered, `ensure()` runs the bootstrap: the callable given to `set_bootstrap`, else every entry point of the
+group `opwright.bootstrap`.
+
+May import: `.load`, `.exceptions`, the standard library.
+"""
+
+from __future__ import annotations
+
+import difflib
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .exceptions import MissingKernelError, OpError, OpValueError
+from .load import core
+
+Request = dict[str, Any]
+Answer = Mapping[str, Any]
+#: Answers one request; may also have `resolve_many(requests) -> answers`, asked when a program is loaded.
+MissHook = Callable[[Request], Answer]
+
+ENTRY_POINTS = "opwright.bootstrap"
+
+_aten: dict[str, list[Mapping[str, Any]]] = {}
+_lock = threading.RLock()
+
+
+class _State:
+    """bootstrap, hook: what was installed.  ready: the bootstrap has run.  running: it runs."""
+
+    bootstrap: Callable[[], object] | None = None
+    hook: MissHook | None = None
+    ready = False
+    running = False
+
+
+# ---- what is known -----------------------------------------------------------------------------------------
+
+
+def register_op(signature: Mapping[str, Any]) -> Any:
+    """Make `ow.ops.<name>` known; returns the op.
+
+    signature: `{"name", "doc", "inputs": [{"name", "optional", "list"}], "attrs": [{"name", "kind", "static",
+    "optional", "default"}], "outputs": [{"name", "aux"}]}`.  An attribute without the key `default` must be given,
+    unless it is optional.  Registering a name again replaces its signature and forgets its kernels.
+    """
+    return core.register_op(dict(signature))
+
+
+def register_aten(overload: str, entry: Mapping[str, Any]) -> None:
+    """Make an ATen overload known: `{"op", "map": [[argument, target], …], "returns", "set"}` (docs/internals.md).
+
+    Entries of one overload are tried in the order of registration; the same entry twice is one entry.
+    """
+    for key in ("op", "map"):
+        if key not in entry:
+            raise OpValueError(f"register_aten: the entry of {overload} lacks `{key}`")
+    rows = _aten.setdefault(overload, [])
+    if entry not in rows:
+        rows.append(dict(entry))
+
+
+def get(name: str) -> Any:
+    """The op of this name, bootstrapping if needed.  Raises MissingKernelError."""
+    op = core.lookup_op(name)
+    if op is None:
+        ensure()
+        op = core.lookup_op(name)
+    if op is None:
+        raise MissingKernelError(f"there is no op `{name}`", hint=_nearest(name, core.op_names(), "ow.ops"))
+    return op
+
+
+def names() -> list[str]:
+    """Names of all ops, sorted."""
+    ensure()
+    found: list[str] = core.op_names()
+    return found
+
+
+def aten_rows(overload: str) -> Sequence[Mapping[str, Any]]:
+    """The entries of an overload.  Raises MissingKernelError when there is none."""
+    if overload not in _aten:
+        ensure()
+    if overload not in _aten:
+        hint = _nearest(overload, _aten, "the aten table")
+        raise MissingKernelError(f"no op claims {overload}", hint=hint)
+    return _aten[overload]
+
+
+def aten_overloads() -> list[str]:
+    """All overloads that some op claims, sorted."""
+    ensure()
+    return sorted(_aten)
+
+
+def _nearest(name: str, known: Iterable[str], where: str) -> str:
+    close = difflib.get_close_matches(name, list(known), n=3)
+    return (
+        f"did you mean {' or '.join(f'`{c}`' for c in close)}?"
+        if close
+        else f"dir({where}) lists what there is"
+    )
+
+
+# ---- who supplies kernels ----------------------------------------------------------------------------------
+
+
+def set_miss_hook(hook: MissHook | None) -> None:
+    """`hook(request) -> answer` supplies kernels that are not loaded yet (docs/internals.md, "The call path").
+
+    A hook with an attribute `resolve_many(requests) -> answers` is asked for all kernels of a program at once.
+    """
+    _State.hook = hook
+
+
+def miss_hook() -> MissHook | None:
+    """The hook that is installed."""
+    return _State.hook
+
+
+def _resolve(requests: list[Request]) -> list[Answer]:
+    """What the dispatcher calls on a miss."""
+    if _State.hook is None:
+        ensure()
+    if _State.hook is None:
+        raise MissingKernelError(_no_kernel(requests[0]), hint="install a kernel table or the workbench")
+    many = getattr(_State.hook, "resolve_many", None)
+    if many is not None and len(requests) > 1:
+        answers = list(many(requests))
+    else:
+        answers = [_State.hook(request) for request in requests]
+    for answer in answers:
+        _check_loadable(answer)
+    return answers
+
+
+def _check_loadable(answer: Answer) -> None:
+    """Refuse a cached library whose instructions this machine lacks, before it ends in SIGILL."""
+    library = Path(answer["library"])
+    if library.with_suffix(".json").exists():
+        from . import toolchain
+
+        toolchain.require_loadable(library)
+
+
+def _no_kernel(request: Request) -> str:
+    def one(item: Any) -> str:
+        if item is None:
+            return "None"
+        if isinstance(item, list):
+            return "[" + ", ".join(map(one, item)) + "]"
+        return f"{item['dtype']} scalar" if item["weak"] else f"{item['dtype']} of rank {item['rank']}"
+
+    return f"no kernel of `{request['op']}` for ({', '.join(map(one, request['inputs']))}) is installed"
+
+
+# ---- bootstrap ---------------------------------------------------------------------------------------------
+
+
+def set_bootstrap(loader: Callable[[], object] | None) -> None:
+    """`loader()` is run once, on the first use of a name that is not registered; it registers what there is."""
+    with _lock:
+        _State.bootstrap, _State.ready = loader, False
+
+
+def ensure() -> None:
+    """Run the bootstrap if it has not run.  When it raises, the next use tries again."""
+    if _State.ready:
+        return
+    with _lock:
+        if _State.ready or _State.running:  # running: the loader itself asks for a name
+            return
+        _State.running = True
+        try:
+            for loader in [_State.bootstrap] if _State.bootstrap is not None else _entry_points():
+                loader()
+            _State.ready = True
+        finally:
+            _State.running = False
+
+
+def _entry_points() -> list[Callable[[], object]]:
+    from importlib.metadata import entry_points
+
+    found = {
+        point.value: point for point in entry_points(group=ENTRY_POINTS)
+    }  # one of each, however often installed
+    loaders: list[Callable[[], object]] = []
+    for value, point in sorted(found.items()):
+        try:
+            loaders.append(point.load())
+        except (ImportError, AttributeError) as error:
+            raise OpError(f"the bootstrap {value} cannot be loaded: {error}") from error
+    return loaders
+
+
+core.set_miss_hook(_resolve)
+core.set_op_lookup(get)
