@@ -1,0 +1,494 @@
+"""A TARGET → a module with example arguments.
+
+    llama                 any model type of transformers: a tiny configuration (shrink.py), random weights by a seed
+    file.py:function      a function that returns (module, args) or (module, args, kwargs)
+    model.pt2             what `torch.export.save` wrote
+Pickles (`.pt`, `.pth`, `.bin`, `.pkl`) are refused: reading one runs whatever code it holds.
+
+All of this runs code that others wrote, so `capture_worker` does it in a child process.
+Random weights are then enlarged (`rescale`): as they are initialised, many blocks barely move the output and an error
+in them cannot be seen (DESIGN.md, L2).
+
+May import: shrink, torch_compat, generator.errors (torch and transformers inside functions).
+To add a kind of target: a branch in `load`; a task of transformers: a line in `_TASKS`; an input: `_inputs`.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import inspect
+import itertools
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import MachineError, OpwrightError, Place, did_you_mean
+from . import torch_compat as compat
+from .shrink import Sizes, attempts
+
+__all__ = ["Model", "TargetError", "load", "model_types", "rescale"]
+
+#: The implementations whose graphs export (and are the ones the survey took).
+CONSTRUCT = {"attn_implementation": "eager", "experts_implementation": "batched_mm"}
+MAX_PARAMETERS = 150_000_000
+
+
+class TargetError(OpwrightError):
+    """A TARGET that is not there, or does not give a model."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A module and a call of it.  `exported` instead of `module` for a `.pt2`; `meta` says how it was made."""
+
+    name: str
+    source: str
+    module: Any
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    exported: Any = None
+
+
+def load(target: str, *, seed: int = 0, enlarge: bool | None = None) -> Model:
+    """The model that `target` names.  `enlarge`: rescale the weights; by default where they are random ones of ours.
+
+    Raises `TargetError`; `MachineError` where torch or transformers is not installed.
+    """
+    torch = compat.require_torch()
+    kind = target_kind(target)
+    torch.manual_seed(seed)
+    if kind == "function":
+        model = _from_function(target)
+    elif kind == "pt2":
+        model = _from_pt2(target)
+    else:
+        model = _from_transformers(target, seed)
+    if enlarge if enlarge is not None else kind == "transformers":
+        rescale(model.module, seed)
+        return Model(model.name, model.source, model.module, model.args, model.kwargs, dict(model.meta) | {"rescaled": True})
+    return model
+
+
+def target_kind(target: str) -> str:
+    """`function`, `pt2` or `transformers`, by the target's form alone.  Raises `TargetError` for a pickle or a path
+    that is not there."""
+    path, colon, function = target.rpartition(":")
+    if colon and path.endswith(".py"):
+        if not Path(path).is_file():
+            raise TargetError(f"there is no file {path}", hint="TARGET is a model type, file.py:function or a .pt2 file")
+        if not function.isidentifier():
+            raise TargetError(f"`{function}` is not the name of a function", hint=f"write {path}:make_model")
+        return "function"
+    suffix = Path(target).suffix.lower()
+    if suffix == ".pt2":
+        if not Path(target).is_file():
+            raise TargetError(f"there is no file {target}", hint="write it with torch.export.save(program, path)")
+        return "pt2"
+    if suffix in (".pt", ".pth", ".bin", ".pkl", ".pickle", ".ckpt"):
+        raise TargetError(f"{target} is a pickle, and reading one runs whatever code it holds",
+                          hint="export the model: torch.export.save(torch.export.export(module, args), 'model.pt2')")
+    if suffix == ".py":
+        raise TargetError(f"{target} is a file", hint=f"name the function too: {target}:make_model")
+    return "transformers"
+
+
+# ------------------------------------------------------------------------------------------------- file.py:function
+
+
+def _from_function(target: str) -> Model:
+    torch = compat.require_torch()
+    path, _, name = target.rpartition(":")
+    file = Path(path).resolve()
+    spec = importlib.util.spec_from_file_location(f"_opwright_target_{file.stem}", file)
+    assert spec is not None and spec.loader is not None
+    code = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = code  # dataclasses and pickling inside the file look it up
+    sys.path.insert(0, str(file.parent))
+    try:
+        spec.loader.exec_module(code)
+    except SyntaxError as e:
+        raise TargetError(f"{path} is not Python: {e.msg}",
+                          place=Place(path, e.lineno or 0, e.offset or 0, (e.text or "").rstrip("\n"))) from e
+    except Exception as e:
+        raise _raised(e, file, f"importing {path}") from e
+    function = getattr(code, name, None)
+    if not callable(function):
+        known = [k for k, v in vars(code).items() if inspect.isfunction(v)]
+        raise TargetError(f"{path} has no function {name}", hint=did_you_mean(name, known, what="functions"))
+    try:
+        result = function()
+    except Exception as e:
+        raise _raised(e, file, f"{name}()") from e
+    shape = "return (module, args) or (module, args, kwargs)"
+    if not isinstance(result, tuple) or len(result) not in (2, 3):
+        raise TargetError(f"{name}() returned {_kind(result)}", hint=shape)
+    module, args = result[0], result[1]
+    kwargs = result[2] if len(result) == 3 else {}
+    if not isinstance(module, torch.nn.Module):
+        raise TargetError(f"{name}() returned {_kind(module)} as the module", hint=f"{shape}, with a torch.nn.Module")
+    if isinstance(args, torch.Tensor):
+        args = (args,)
+    if not isinstance(args, tuple | list) or not isinstance(kwargs, Mapping):
+        raise TargetError(f"{name}() returned {_kind(args)} as args and {_kind(kwargs)} as kwargs", hint=shape)
+    module.eval()
+    return Model(file.stem if name in ("make", "model", "make_model", "build") else name, target, module, tuple(args),
+                 dict(kwargs), {"weights": "given", "scale": "given"})
+
+
+def _kind(x: Any) -> str:
+    return f"{'a tuple of ' + str(len(x)) if isinstance(x, tuple) else 'an object of type ' + type(x).__name__}"
+
+
+def _raised(e: Exception, file: Path, what: str) -> TargetError:
+    """The person's own exception, with the last line of their file that it passed."""
+    place = None
+    trace = e.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(file):
+            place = Place.in_file(file, trace.tb_lineno)
+        trace = trace.tb_next
+    text = str(e).strip().splitlines()
+    return TargetError(f"{what} raised {type(e).__name__}" + (f": {text[0][:300]}" if text else ""), place=place)
+
+
+# ------------------------------------------------------------------------------------------------- .pt2
+
+
+def _from_pt2(target: str) -> Model:
+    torch = compat.require_torch()
+    try:
+        with compat.quiet():
+            exported = torch.export.load(target)
+    except Exception as e:
+        first = str(e).strip().splitlines()[:1]
+        raise TargetError(f"{target} cannot be read: {''.join(first)[:300] or type(e).__name__}",
+                          hint="write it with torch.export.save(program, path) of the same torch") from e
+    inputs = exported.example_inputs
+    if inputs is None:
+        raise TargetError(f"{target} holds no example inputs", hint="export it again: torch.export.export keeps them")
+    args, kwargs = inputs
+    return Model(Path(target).stem, target, exported.module(), tuple(args), dict(kwargs),
+                 {"weights": "given", "scale": "given"}, exported)
+
+
+# ------------------------------------------------------------------------------------------------- transformers
+
+#: Which head a type gets when it has several: the one that uses most of the model first.
+_TASKS = (
+    "SPEECH_SEQ_2_SEQ", "CTC", "RNNT", "IMAGE_TEXT_TO_TEXT", "OBJECT_DETECTION", "UNIVERSAL_SEGMENTATION",
+    "INSTANCE_SEGMENTATION", "SEMANTIC_SEGMENTATION", "ZERO_SHOT_OBJECT_DETECTION", "POSE_ESTIMATION",
+    "KEYPOINT_DETECTION", "IMAGE_TO_IMAGE", "VIDEO_CLASSIFICATION", "TIME_SERIES_PREDICTION", "MASKED_LM",
+    "SEQ_TO_SEQ_CAUSAL_LM", "MULTIMODAL_LM", "CAUSAL_LM", "TEXT_TO_WAVEFORM", "DEPTH_ESTIMATION",
+    "IMAGE_CLASSIFICATION", "AUDIO_CLASSIFICATION", "PRETRAINING", "ZERO_SHOT_IMAGE_CLASSIFICATION", "BACKBONE",
+    "SEQUENCE_CLASSIFICATION", "TEXT_ENCODING", "IMAGE", "MODEL",
+)
+
+
+def _transformers() -> Any:
+    try:
+        with compat.quiet():
+            import transformers
+    except ImportError as e:
+        raise MachineError("a model type needs transformers, which is not installed",
+                           hint="pip install 'opwright[models]'") from e
+    transformers.logging.set_verbosity_error()
+    return transformers
+
+
+def model_types() -> tuple[str, ...]:
+    """Every model type that this transformers knows."""
+    _transformers()
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+
+    return tuple(sorted(CONFIG_MAPPING_NAMES))
+
+
+def model_classes(model_type: str) -> list[tuple[str, str]]:
+    """(task, class name) of a type, the preferred first."""
+    from transformers.models.auto import modeling_auto
+
+    out: list[tuple[str, str]] = []
+    for task in _TASKS:
+        table = "MODEL_MAPPING_NAMES" if task == "MODEL" else f"MODEL_FOR_{task}_MAPPING_NAMES"
+        found = getattr(modeling_auto, table, {}).get(model_type, ())
+        for name in [found] if isinstance(found, str) else list(found):
+            if name and all(name != n for _, n in out):
+                out.append((task, name))
+    return out
+
+
+def _from_transformers(model_type: str, seed: int) -> Model:
+    transformers = _transformers()
+    torch = compat.require_torch()
+    known = model_types()
+    if model_type not in known:
+        near = did_you_mean(model_type, known, what="model types")
+        raise TargetError(f"`{model_type}` is neither a model type of transformers {transformers.__version__} nor a file",
+                          hint=near if near.startswith("did") else "TARGET is a model type, file.py:function or a .pt2 file")
+    config_class = transformers.models.auto.configuration_auto.CONFIG_MAPPING[model_type]
+    reasons: list[str] = []
+    for kwargs in attempts(config_class, Sizes()):
+        for task, class_name in model_classes(model_type):
+            model_class = getattr(transformers, class_name, None)
+            if model_class is None:
+                continue
+            torch.manual_seed(seed)
+            try:
+                try:
+                    module = _construct(model_class, config_class(**copy.deepcopy(kwargs)))
+                except ImportError:  # a backbone of another package: a plain one of transformers stands in
+                    kwargs = kwargs | {"backbone_config": _plain_backbone(transformers)}
+                    module = _construct(model_class, config_class(**copy.deepcopy(kwargs)))
+            except Exception as e:
+                reasons.append(f"{class_name}: {_line(e)}")
+                continue
+            for inputs in _inputs(module, seed):
+                try:
+                    with torch.no_grad(), compat.quiet():
+                        module(**inputs)
+                except Exception as e:
+                    reasons.append(f"{class_name}({', '.join(inputs)}): {_line(e)}")
+                    continue
+                meta = {
+                    "weights": "random", "scale": "tiny", "seed": seed, "model_class": class_name, "task": task,
+                    "config_class": config_class.__name__, "kwargs": _plain(kwargs), "construct": CONSTRUCT,
+                    "inputs": {k: [list(v.shape), str(v.dtype).removeprefix("torch.")] for k, v in inputs.items()},
+                    "transformers": transformers.__version__,
+                }
+                return Model(model_type, f"transformers:{model_type}", module, (), inputs, meta)
+    if not reasons:
+        raise TargetError(f"transformers has no model class for `{model_type}`",
+                          hint="it names a configuration only; write a file.py:function that builds the model")
+    raise TargetError(f"no tiny `{model_type}` could be built and run: {reasons[0]}",
+                      hint="write a file.py:function that returns (module, args, kwargs)")
+
+
+def _plain_backbone(transformers: Any) -> Any:
+    return transformers.ResNetConfig(depths=[1, 1, 1, 1], embedding_size=16, hidden_sizes=[32, 64, 128, 256],
+                                     out_indices=[1, 2, 3, 4])
+
+
+def _line(e: Exception) -> str:
+    lines = [x.strip() for x in str(e).splitlines() if x.strip()]
+    return f"{type(e).__name__}: {lines[0][:200]}" if lines else type(e).__name__
+
+
+def _plain(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Configuration arguments as JSON, a nested configuration by its class and its own changed fields."""
+    out: dict[str, Any] = {}
+    for k, v in sorted(kwargs.items()):
+        if hasattr(v, "to_diff_dict"):
+            own = {n: x for n, x in v.to_diff_dict().items() if n not in ("model_type", "transformers_version")}
+            out[k] = {"__config__": type(v).__name__, "kwargs": _jsonable(own)}
+        else:
+            out[k] = _jsonable(v)
+    return out
+
+
+def _jsonable(v: Any) -> Any:
+    if isinstance(v, Mapping):
+        return {str(k): _jsonable(x) for k, x in v.items()}
+    if isinstance(v, list | tuple):
+        return [_jsonable(x) for x in v]
+    return v if v is None or isinstance(v, bool | int | float | str) else str(v)
+
+
+def _construct(model_class: Any, config: Any) -> Any:
+    torch = compat.require_torch()
+    for c in _configs(config):
+        for name in ("use_cache", "output_attentions", "output_hidden_states"):
+            if getattr(c, name, False):
+                setattr(c, name, False)
+    with torch.device("meta"):
+        count = sum(p.numel() for p in _build(model_class, copy.deepcopy(config)).parameters())
+    if count > MAX_PARAMETERS:
+        raise TargetError(f"{count:,} parameters are not tiny")
+    with compat.quiet():
+        return _build(model_class, config).float().eval()
+
+
+def _build(model_class: Any, config: Any) -> Any:
+    return model_class._from_config(config, **CONSTRUCT)
+
+
+def _configs(config: Any) -> Iterator[Any]:
+    yield config
+    for v in vars(config).values():
+        if hasattr(v, "to_diff_dict"):
+            yield from _configs(v)
+
+
+# ---- inputs
+
+BATCH, SEQUENCE, TARGET_SEQUENCE = 2, 16, 8
+
+
+def _inputs(module: Any, seed: int) -> Iterator[dict[str, Any]]:
+    """Example inputs by the names of `forward`, the plainest first.  Integers are drawn below the smallest
+    vocabulary, masks are ones, everything else is normal."""
+    torch = compat.require_torch()
+    generator = torch.Generator().manual_seed(seed)
+    names = list(inspect.signature(module.forward).parameters)
+    config = module.config
+    main = getattr(module, "main_input_name", None) or names[0]
+    makers: dict[str, list[Callable[[], Any]]] = {
+        name: [lambda s=s, n=name: _draw(n, s, config, generator) for s in shapes]
+        for name, shapes in _shapes(config).items()
+    }
+    pairs: list[list[str]] = []
+    text = [n for n in ("input_ids", "attention_mask") if n in names]
+    decoder = [n for n in ("decoder_input_ids",) if n in names]
+    encoder_decoder = bool(getattr(config, "is_encoder_decoder", False)) or (decoder and main != "input_ids")
+    if main == "input_ids" or (main not in makers and text):
+        base = text + (decoder if encoder_decoder else [])
+        pairs += [base, [n for n in base if n != "attention_mask"], *[[*base, n] for n in names if n in makers and n not in base]]
+    if main in makers and main != "input_ids":
+        base = [main]
+        pairs += [base + (decoder if encoder_decoder else []), base, base + text, base + text + decoder,
+                  [main, "pixel_mask"] if "pixel_mask" in names else base]
+    required = [p.name for p in inspect.signature(module.forward).parameters.values()
+                if p.default is inspect.Parameter.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+    if required and all(n in makers for n in required):
+        pairs.insert(0, required + [n for n in ("attention_mask",) if n in names and "input_ids" in required])
+    pairs.append([n for n in names if n in makers and n not in ("pixel_mask", "freq")])
+    tried: list[tuple[str, ...]] = []
+    for pair in pairs:
+        chosen = tuple(dict.fromkeys(n for n in pair if n in names and n in makers))
+        if not chosen or chosen in tried:
+            continue
+        tried.append(chosen)
+        for combination in itertools.islice(itertools.product(*(makers[n] for n in chosen)), 12):
+            yield {n: make() for n, make in zip(chosen, combination, strict=True)}
+
+
+def _smallest_vocabulary(config: Any) -> int:
+    sizes = [v for c in _configs(config) for k, v in vars(c).items()
+             if k.endswith("vocab_size") and not k.startswith("type") and isinstance(v, int) and v > 8]
+    special = [v for c in _configs(config) for k, v in vars(c).items()
+               if k.endswith(("token_id", "token_index")) and not k.startswith(("pad", "bos", "eos", "decoder"))
+               and isinstance(v, int) and 8 < v < min(sizes, default=128)]
+    return min([*sizes, *special], default=128)  # below the placeholders of images and sounds
+
+
+def _first(config: Any, *names: str) -> Any:
+    """The first of these fields that any of the nested configs has."""
+    for name in names:
+        for c in _configs(config):
+            v = vars(c).get(name)
+            if v is not None and not isinstance(v, bool):
+                return v
+    return None
+
+
+def _shapes(config: Any) -> dict[str, list[tuple[int, ...]]]:
+    """Shapes to try, by input name."""
+    b, s, t = BATCH, SEQUENCE, TARGET_SEQUENCE
+    side = _first(config, "image_size")
+    if isinstance(side, Mapping):
+        side = (side.get("height", 64), side.get("width", 64))
+    if isinstance(side, list | tuple) and side:
+        side = tuple(side) if len(side) == 2 else (side[0], side[0])
+    sides = [side if isinstance(side, tuple) else (side, side)] if side else []
+    sides += [(64, 64), (224, 224)]
+    channels = _first(config, "num_channels", "in_channels", "in_chans")
+    channels = channels if isinstance(channels, int) else 3
+    mel = _first(config, "num_mel_bins", "input_feat_per_channel", "feature_size", "input_dim", "num_filters")
+    mel = mel if isinstance(mel, int) else 80
+    source = _first(config, "max_source_positions")
+    frames = [2 * source] if isinstance(source, int) else []
+    frames += [64, 128]
+    length = _first(config, "max_length")
+    features = [(b, mel, n) for n in frames] + [(b, n, mel) for n in frames] + [(b, 64, 160), (b, 1, 1001, 64)]
+    video = _first(config, "frames_per_clip", "num_frames")
+    video = video if isinstance(video, int) else 4
+    return {
+        "input_ids": [(b, s)], "attention_mask": [(b, s)], "decoder_input_ids": [(b, t)], "inputs": [(b, s)],
+        "pixel_values": [(b, channels, *x) for x in sides] + [(b, s, channels * 16 * 16)],
+        "pixel_values_videos": [(1, video, channels, *x) for x in sides],
+        "pixel_mask": [(b, *x) for x in sides],
+        "input_features": features, "input_values": [(b, 4000), (b, 1, 4000), *([(b, length, mel)] if length else []), (b, 1024, 128)],
+        "past_values": [(b, _first(config, "context_length") or 128), (b, _first(config, "context_length") or 128, _first(config, "num_input_channels") or 1)],
+        "freq": [(b, 1)], "token_type_ids": [(b, s)], "bbox": [(b, s, 4)],
+        "states": [(b, t, _first(config, "state_dim") or 17)], "actions": [(b, t, _first(config, "act_dim") or 4)],
+        "rewards": [(b, t, 1)], "returns_to_go": [(b, t, 1)], "timesteps": [(b, t)],
+        "flattened_patches": [(b, s, 2 + channels * (_first(config, "patch_size") or 16) ** 2)]
+        if isinstance(_first(config, "patch_size") or 16, int) else [],
+        "pixel_attention_mask": [(b, s)], "spatial_shapes": [(b, 2)],
+        "visual_feats": [(b, 4, _first(config, "visual_feat_dim") or 2048)], "visual_pos": [(b, 4, 4)],
+    }
+
+
+def _draw(name: str, shape: tuple[int, ...], config: Any, generator: Any) -> Any:
+    torch = compat.require_torch()
+    if name.endswith("mask"):
+        return torch.ones(shape, dtype=torch.int64)
+    if name == "bbox":
+        return torch.randint(0, 50, shape[:-1] + (2,), generator=generator).repeat(1, 1, 2) + torch.tensor([0, 0, 9, 9])
+    if name == "spatial_shapes":
+        return torch.full(shape, 4, dtype=torch.int64)
+    if name in ("token_type_ids", "freq"):
+        return torch.zeros(shape, dtype=torch.int64)
+    if name == "timesteps":
+        return torch.arange(shape[-1]).expand(shape).contiguous()
+    if name.endswith("input_ids") or name == "inputs":
+        return torch.randint(3, max(_smallest_vocabulary(config), 4), shape, generator=generator)
+    return torch.randn(shape, generator=generator)
+
+
+# ------------------------------------------------------------------------------------------------- weights
+
+
+def rescale(module: Any, seed: int, gain: float = 1.0) -> None:
+    """Make every block move the output, in place: matrices enlarged to `gain` per layer, norm weights and biases
+    random.  A parameter's role is read from its values: ones scale, zeros shift, spread around zero multiplies."""
+    torch = compat.require_torch()
+    generator = torch.Generator().manual_seed(seed + 1)
+    embeddings = {id(m.weight) for m in module.modules() if isinstance(m, torch.nn.Embedding | torch.nn.EmbeddingBag)}
+    convolutions = {id(m.weight) for m in module.modules() if type(m).__name__.startswith("Conv") and hasattr(m, "kernel_size")}
+    done: set[int] = set()
+    with torch.no_grad():
+        for p in module.parameters():
+            if id(p) in done or not p.is_floating_point() or not p.numel():
+                continue
+            done.add(id(p))
+            _rescale_one(p, generator, gain, id(p) in embeddings, id(p) in convolutions)
+        for name, b in module.named_buffers():
+            if name.endswith("running_mean"):
+                b.copy_(0.3 * torch.randn(b.shape, generator=generator))
+            elif name.endswith("running_var"):
+                b.copy_(0.5 + torch.rand(b.shape, generator=generator))
+
+
+def _rescale_one(p: Any, generator: Any, gain: float, embedding: bool, convolution: bool) -> None:
+    torch = compat.require_torch()
+    uniform = torch.rand(p.shape, generator=generator) * 2 - 1
+    normal = torch.randn(p.shape, generator=generator)
+    low, high = float(p.min()), float(p.max())
+    if low == high:  # constant: it scales or shifts
+        if high == 0:
+            p.copy_(0.3 * normal if p.dim() <= 1 or p.shape[0] == 1 else normal * _scale(p, gain, embedding, convolution))
+        elif p.numel() == 1:
+            p.mul_(1 + 0.1 * uniform)  # a temperature or a gate: it knows its size
+        else:
+            p.copy_((1 + 0.5 * uniform) * max(abs(high), 0.5))
+        return
+    mean, std = float(p.mean()), float(p.std())
+    if p.dim() >= 2 and abs(mean) < 0.3 * std:
+        p.mul_(_scale(p, gain, embedding, convolution) / std)
+    elif p.dim() <= 1 and abs(mean) < 0.3 * std:
+        p.mul_(0.3 / std) if std < 0.3 else p.mul_(1 + 0.1 * uniform)
+    else:  # structured: decay rates, positions, slopes
+        p.mul_(1 + 0.1 * uniform)
+
+
+def _scale(p: Any, gain: float, embedding: bool, convolution: bool) -> float:
+    """The standard deviation that a tensor of weights gets."""
+    if embedding or p.shape[0] == 1:
+        return 1.0
+    if convolution:
+        return float(gain / (p[0].numel() ** 0.5))
+    return float(gain / (max(p.shape[-1], p.shape[-2]) * min(p.shape[-1], p.shape[-2])) ** 0.25)
