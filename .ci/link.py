@@ -3,7 +3,7 @@
 Every entry of runtime/python becomes an entry of `opwright`, and generator, validators and workflows lie
 beside them, so that mypy, import-linter, editors and `import opwright` see one package.  Run it again after
 adding a file (`make link`; pytest does so by itself).  Safe at any time, also twice at once: links that are
-right stay as they are.
+right stay as they are.  Entry points of pyproject.toml are written beside it, for importlib.metadata to find.
 
 `--pth SITE_PACKAGES` also writes `opwright-dev.pth` there, which puts the tree on that environment's path.
 Uses the standard library only, for it runs before anything is installed.
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -51,7 +52,31 @@ def link() -> Path:
             fresh = Path(scratch) / name
             fresh.symlink_to(target)
             os.replace(fresh, path)
+    describe()
     return TREE.parent
+
+
+def describe() -> None:
+    """Write the entry points where an installed package has them, if they differ from what is there."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    groups = project.get("entry-points", {})
+    files = {
+        "METADATA": f"Metadata-Version: 2.1\nName: {project['name']}-dev\nVersion: {project['version']}\n",
+        "entry_points.txt": "".join(
+            f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in points.items())
+            for group, points in groups.items()
+        ),
+    }
+    folder = TREE.parent / f"{project['name']}_dev-{project['version']}.dist-info"
+    folder.mkdir(exist_ok=True)
+    for name, text in files.items():
+        path = folder / name
+        if path.is_file() and path.read_text(encoding="utf-8") == text:
+            continue
+        with tempfile.TemporaryDirectory(dir=TREE.parent) as scratch:
+            fresh = Path(scratch) / name
+            fresh.write_text(text, encoding="utf-8")
+            os.replace(fresh, path)
 
 
 def main() -> None:
