@@ -98,7 +98,7 @@ class Registry:
 
     def __init__(self, specs: Iterable[OpSpec] = ()) -> None:
         self._ops: dict[str, OpSpec] = {}
-        self._aten: dict[str, tuple[OpSpec, AtenEntry]] = {}
+        self._aten: dict[str, list[tuple[OpSpec, AtenEntry]]] = {}
         for spec in specs:
             self.add(spec)
 
@@ -136,19 +136,22 @@ class Registry:
         return out
 
     def add(self, spec: OpSpec) -> None:
-        """Add or replace an operator.  Raises `SpecError` when another operator claims the same overload."""
-        if old := self._ops.get(spec.op):
-            for entry in old.aten:
-                self._aten.pop(entry.overload, None)
+        """Add or replace an operator.  Raises `SpecError` when another operator claims the same calls of an overload:
+        two may share one only where both demand a value of the same argument, and different ones (`{only: …}`)."""
+        if self._ops.get(spec.op):
+            for rows in self._aten.values():
+                rows[:] = [r for r in rows if r[0].op != spec.op]
         for entry in spec.aten:
-            if taken := self._aten.get(entry.overload):
-                raise SpecError(
-                    f"`{entry.overload}` is already `{taken[0].op}` ({taken[0].place})",
-                    place=entry.span.place if entry.span else spec.place,
-                )
+            for other, theirs in self._aten.get(entry.overload, ()):
+                if not _apart(entry, theirs):
+                    raise SpecError(
+                        f"`{entry.overload}` is already `{other.op}` ({other.place})",
+                        place=entry.span.place if entry.span else spec.place,
+                        hint="let each demand another value of one argument: {only: …}",
+                    )
         self._ops[spec.op] = spec
         for entry in spec.aten:
-            self._aten[entry.overload] = (spec, entry)
+            self._aten.setdefault(entry.overload, []).append((spec, entry))
 
     def __contains__(self, name: object) -> bool:
         return name in self._ops
@@ -172,13 +175,22 @@ class Registry:
         """All operators, by name."""
         return [self._ops[k] for k in sorted(self._ops)]
 
-    def by_aten(self, overload: str) -> tuple[OpSpec, AtenEntry] | None:
-        """The operator and entry of an overload such as `aten.add.Tensor`."""
-        return self._aten.get(overload)
+    def by_aten(self, overload: str) -> list[tuple[OpSpec, AtenEntry]]:
+        """The operators that claim an overload such as `aten.add.Tensor`, with their entries; the first that takes a
+        call's arguments serves it."""
+        return list(self._aten.get(overload, ()))
 
-    def aten_table(self) -> dict[str, dict[str, object]]:
-        """What `ow.call_aten` reads (docs/internals.md, "`aten:` entries")."""
-        return {overload: aten_row(*self._aten[overload]) for overload in sorted(self._aten)}
+    def aten_table(self) -> dict[str, list[dict[str, object]]]:
+        """What `ow.call_aten` reads (docs/internals.md, "`aten:` entries"): rows by overload."""
+        return {o: [aten_row(*r) for r in rows] for o, rows in sorted(self._aten.items()) if rows}
+
+
+def _apart(a: AtenEntry, b: AtenEntry) -> bool:
+    """Whether no call can satisfy both entries."""
+    mine, theirs = dict(a.map or ()), dict(b.map or ())
+    return any(
+        isinstance(t, Only) and isinstance(u := theirs.get(arg), Only) and t.value != u.value for arg, t in mine.items()
+    )
 
 
 def aten_row(spec: OpSpec, entry: AtenEntry) -> dict[str, object]:
@@ -187,7 +199,10 @@ def aten_row(spec: OpSpec, entry: AtenEntry) -> dict[str, object]:
     returns = entry.returns or tuple(n for n, t in spec.outputs.items() if not t.aux)
     return {
         "op": spec.op,
-        "map": [[arg, {"only": to.value} if isinstance(to, Only) else to] for arg, to in pairs],
+        "map": [
+            [arg, {"only": to.value} if isinstance(to, Only) else list(to) if isinstance(to, tuple) else to]
+            for arg, to in pairs
+        ],
         "set": dict(entry.set),
         "returns": list(returns),
     }

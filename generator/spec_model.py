@@ -209,7 +209,8 @@ class Only:
     value: object
 
 
-MapTarget = str | Only | None
+#: An input or attribute; several that share out a list argument; a demanded value; or None: ignored.
+MapTarget = str | tuple[str, ...] | Only | None
 
 
 @dataclass(frozen=True)

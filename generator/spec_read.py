@@ -707,22 +707,26 @@ class SpecReader:
             if v.is_null:
                 out.append((k.string, None))
                 continue
-            t = self.string(v, "map")
-            if t is None:
-                continue
-            if t.value in self.broken:
-                continue
-            if t.value not in pool:
-                self.fail(
-                    t,
-                    f"`{t.value}` is neither an input nor an attribute",
-                    did_you_mean(t.value, pool, what="inputs and attributes"),
-                )
-            elif t.value in used:
-                self.fail(t, f"two arguments go to `{t.value}`")
-            else:
-                used.add(t.value)
-                out.append((k.string, t.value))
+            to: list[str] = []
+            for item in v.items if v.kind == "list" else [v]:
+                t = self.string(item, "map")
+                if t is None or t.value in self.broken:
+                    continue
+                if t.value not in pool:
+                    self.fail(
+                        t,
+                        f"`{t.value}` is neither an input nor an attribute",
+                        did_you_mean(t.value, pool, what="inputs and attributes"),
+                    )
+                elif t.value in used:
+                    self.fail(t, f"two arguments go to `{t.value}`")
+                else:
+                    used.add(t.value)
+                    to.append(t.value)
+            if v.kind == "list":
+                out.append((k.string, tuple(to)))
+            elif to:
+                out.append((k.string, to[0]))
         return tuple(out)
 
     def entry(
