@@ -282,6 +282,9 @@ def test_link_tree_follows_files(tmp_path):
     for name in ("generator", "validators", "workflows", "runtime/python", ".ci"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / ".ci" / "link.py").write_text((ROOT / ".ci" / "link.py").read_text())
+    (tmp_path / "pyproject.toml").write_text(
+        '[project]\nname = "opwright"\nversion = "1"\n[project.entry-points.group]\npoint = "module:function"\n'
+    )
     tree = tmp_path / "build" / "src" / "opwright"
 
     def linked() -> set[str]:
@@ -296,7 +299,9 @@ def test_link_tree_follows_files(tmp_path):
     assert linked() == {*ROOMS, "two.py"}
     assert linked() == {*ROOMS, "two.py"}
     assert (tmp_path / "opwright-dev.pth").read_text().strip() == str(tree.parent)
-    assert {p.name for p in tree.parent.iterdir()} == {"opwright"}
+    assert {p.name for p in tree.parent.iterdir()} == {"opwright", "opwright_dev-1.dist-info"}
+    points = tree.parent / "opwright_dev-1.dist-info" / "entry_points.txt"
+    assert points.read_text() == "[group]\npoint = module:function\n"
 
 
 # ---- what people are told ----
