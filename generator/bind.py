@@ -1371,6 +1371,12 @@ class _Binder:
             return Call(fn, tuple(xs), span=x.span), ty
         if fn in ("cdiv", "tdiv", "trem"):
             xs, ty = self.unify(x, parts)
+            if ty.dtype.is_float and fn != "cdiv":
+                # of floats they are other functions: trunc(a / b) and fmod
+                self.no_half(x, ty, f"`{fn}`")
+                if fn == "trem":
+                    return Call("fmod", tuple(xs), span=x.span), ty
+                return Call("trunc", (Bin("/", xs[0], xs[1], dtype=ty.dtype, span=x.span),), span=x.span), ty
             if ty.dtype.is_inexact:
                 self.fail(x, f"`{fn}` divides integers, got {ty.dtype}")
             return Call(fn, tuple(xs), span=x.span), ty
