@@ -93,6 +93,11 @@ def short_path(file: str) -> str:
     return file if relative.startswith("..") else relative
 
 
+def _clean(text: str) -> str:
+    """A message of several lines, each printable: it may quote what a spec says."""
+    return "\n".join(_printable(line) for line in text.split("\n"))
+
+
 def _printable(text: str) -> str:
     """`text` without control characters other than tab: a spec must not drive the terminal."""
     return "".join(c if c == "\t" or c.isprintable() else "?" for c in text)
@@ -127,11 +132,11 @@ class OpwrightError(Exception):
     def render(self) -> str:
         """What a person sees: `file:line:column: error: message`, the line, a caret, and the hint."""
         where = f"{self.place}: " if self.place else ""
-        lines = [f"{where}error: {self.message}"]
+        lines = [f"{where}error: {_clean(self.message)}"]
         if self.place and (excerpt := self.place.excerpt()):
             lines.append(excerpt)
         if self.hint:
-            lines.append(f"  hint: {self.hint}")
+            lines.append(f"  hint: {_clean(self.hint)}")
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
