@@ -1,0 +1,136 @@
+"""`check`, `show`, `ops`, `explain`, `cache`: what is read and printed without a judge."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def test_check_counts_the_keys_of_an_operator(ow: Any, project: Path) -> None:
+    (row,) = ow("check", "scale", "--json").json["ops"]
+    assert row["keys"] == 4 and row["grad"] == "derived" and row["family"] == "tiny"
+
+
+def test_check_of_a_file_does_not_read_the_others(ow: Any, project: Path) -> None:
+    (project / "specs" / "tiny" / "broken.yaml").write_text("op: broken\ninputs: 3\n")
+    assert ow("check", "specs/tiny/scale.yaml").code == 0
+    assert ow("check", "scale").code == 2
+
+
+def test_check_says_every_mistake_of_a_file_with_line_and_caret(ow: Any, project: Path) -> None:
+    path = project / "specs" / "tiny" / "scale.yaml"
+    text = path.read_text().replace("dims:", "dimms:").replace("A(by)", "A(bye)")
+    path.write_text(text)
+    ran = ow("check", str(path))
+    assert ran.code == 2 and "Traceback" not in ran.err
+    assert "specs/tiny/scale.yaml:4:1: error:" in ran.err and "did you mean `dims`?" in ran.err
+    assert "^" in ran.err
+
+
+def test_check_finds_what_only_a_key_shows(ow: Any, project: Path) -> None:
+    path = project / "specs" / "tiny" / "scale.yaml"
+    path.write_text(path.read_text().replace("T(A(x[*B]) * A(by))", "A(x[*B]) * A(by)"))
+    ran = ow("check", "scale")
+    assert ran.code == 2 and "scale.yaml:9" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{[}", "error:"),
+        ("a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n", "error:"),
+        ("op: ../../etc/passwd\ncompute: y = 1\n", "op"),
+        ("", "no operator in this file"),
+        ("op: x\nop: y\n", "error:"),
+    ],
+)
+def test_check_refuses_what_is_no_spec_in_one_clear_error(
+    ow: Any, tmp_path: Path, text: str, words: str
+) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    ran = ow("check", str(path))
+    assert ran.code == 2, ran.err
+    assert words in ran.err and "Traceback" not in ran.err and "internal" not in ran.err
+
+
+def test_check_refuses_fifty_megabytes_quickly(ow: Any, tmp_path: Path) -> None:
+    path = tmp_path / "large.yaml"
+    path.write_text("doc: x\n" * (50_000_000 // 7))
+    ran = ow("check", str(path))
+    assert ran.code == 2 and len(ran.err) < 2000
+
+
+@pytest.mark.parametrize("name", ["../x", "nope", "no/such.yaml", "a:b"])
+def test_an_operator_that_there_is_not_is_a_wrong_request(ow: Any, project: Path, name: str) -> None:
+    ran = ow("show", name)
+    assert ran.code == 2 and ran.err.startswith("error: ")
+
+
+@pytest.mark.parametrize("level", ["spec", "bound", "normal", "grad"])
+def test_show_prints_each_level(ow: Any, project: Path, level: str) -> None:
+    ran = ow("show", "scale", "--level", level)
+    assert ran.code == 0 and "by" in ran.out
+
+
+def test_show_takes_the_key_that_is_asked_for(ow: Any, project: Path) -> None:
+    assert "x: bf16[" in ow("show", "scale", "--key", "T=bf16").out
+    ran = ow("show", "scale", "--key", "T=i64")
+    assert ran.code == 2 and "has no key with T=i64" in ran.err
+    assert "has no `Q`" in ow("show", "scale", "--key", "Q=f32").err
+
+
+def test_ops_lists_the_workbench_s_own_beside_the_built_in_ones(ow: Any, project: Path) -> None:
+    rows = {r["name"]: r for r in ow("ops", "--json").json["ops"]}
+    assert rows["scale"]["state"] == "absent" and rows["scale"]["aten"] == ["tiny.scale.default"]
+    assert rows["scale"]["dtypes"] == ["f16", "bf16", "f32", "f64"]
+    assert rows["softmax"]["family"] == "norm" and len(rows["softmax"]["meaning"]) == 64
+    assert set(rows["softmax"]) >= {"name", "family", "aten", "onnx", "dtypes", "meaning", "targets"}
+
+
+def test_explain_reads_the_class_itself(ow: Any) -> None:
+    ran = ow("explain", "DomainError")
+    assert ran.code == 0 and "outside what a spec admits" in ran.out and "exit code 2" in ran.out
+    near = ow("explain", "DomainEror")
+    assert near.code == 2 and "did you mean `DomainError`?" in near.err
+
+
+def test_every_error_class_says_what_it_means(ow: Any) -> None:
+    rows = ow("explain", "--json").json["errors"]
+    assert len(rows) > 20
+    assert [r["error"] for r in rows if not r["means"]] == []
+    assert {r["exit_code"] for r in rows} <= {1, 2, 3, None}
+
+
+def test_cache_tells_prunes_and_clears(ow: Any, fresh_cache: Path) -> None:
+    from opwright import toolchain
+
+    toolchain.compile_library(
+        {"a.cpp": 'extern "C" int a(void) { return 1; }\n'}, name="a", dialect="cpu-portable"
+    )
+    assert ow("cache", "info", "--json").json["files"] == 1
+    assert ow("cache", "prune", "--to", "1G").out == "removed 0 B\n"
+    assert ow("cache", "clear").code == 0
+    assert ow("cache", "info", "--json").json["files"] == 0
+    assert ow("cache", "prune", "--to", "much").code == 2
+
+
+def test_doctor_finds_what_this_machine_has_and_lacks(
+    ow: Any, monkeypatch: pytest.MonkeyPatch, fresh_cache: Path
+) -> None:
+    ran = ow("doctor", "--json")
+    found = {c["name"]: c for c in ran.json["checks"]}
+    assert ran.code == 0 and ran.json["ok"] and found["compiler"]["state"] == "ok"
+    monkeypatch.setenv("OPWRIGHT_CXX", "no-such-compiler")
+    ran = ow("doctor")
+    assert ran.code == 3 and "no-such-compiler" in ran.out
+
+
+def test_doctor_refuses_a_cache_that_others_can_write_to(ow: Any, fresh_cache: Path) -> None:
+    fresh_cache.mkdir()
+    fresh_cache.chmod(0o777)
+    ran = ow("doctor", "--json")
+    cache = next(c for c in ran.json["checks"] if c["name"] == "cache")
+    assert ran.code == 3 and cache["state"] == "missing" and "others can write" in cache["value"]

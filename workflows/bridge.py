@@ -1,0 +1,267 @@
+"""The one place that joins the rooms: a call that the runtime has no kernel for becomes spec → key → text → library.
+
+    install()                  fill the runtime's registry from the workbench in the working directory
+    bootstrap()                the same, as the entry point `opwright.bootstrap`: `import opwright as ow; ow.ops.add(…)`
+    Bridge(bench).texts(…)     the texts of keys, which `generate`, the judge's source and the miss hook share
+
+The runtime is filled with what the judge has proven, and with the groups of a program folder, whose specs lie in it.
+A kernel is printed for one key and one named dialect; its text decides the library's name in the cache.
+
+May import: everything of generator, validators and the runtime.  To add a way of making a kernel: `Bridge.text`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .. import toolchain
+from ..generator.bind import Resolved, bind, key_for_call
+from ..generator.bound import BindKey, BoundOp, KernelText
+from ..generator.errors import OpwrightError, did_you_mean
+from ..generator.normal import normalise, verify
+from ..generator.program.aten import AtenRow
+from ..generator.spec import AtenEntry, Only, OpSpec, aten_row, load_spec
+from ..generator.types import DType, Operand
+from .workbench import Workbench, targets_of
+
+__all__ = ["Bridge", "NotProvenError", "aten_rows", "bootstrap", "install", "normal", "signature"]
+
+Request = Mapping[str, Any]
+Answer = dict[str, Any]
+
+
+class NotProvenError(OpwrightError):
+    """An operator is asked for that the judge has not proven."""
+
+
+def normal(spec: OpSpec, key: BindKey) -> BoundOp:
+    """Spec → Bound → Normal, verified."""
+    op = normalise(bind(spec, key))
+    verify(op)
+    return op
+
+
+# ---- what the runtime knows of an operator ------------------------------------------------------------------------
+
+
+def signature(spec: OpSpec) -> dict[str, Any]:
+    """The operator as `ow.registry.register_op` takes it."""
+    attrs: list[dict[str, Any]] = []
+    for a in spec.attrs.values():
+        # None: absent, or the default expression, or (axes, dtype) "all" and "the input's".
+        none = a.optional or a.default_expr is not None or a.kind in ("axes", "dtype")
+        row: dict[str, Any] = {
+            "name": a.name,
+            "kind": a.kind,
+            "static": a.is_static or a.kind in ("dtype", "enum", "str"),
+            "optional": none,
+        }
+        if a.has_default and a.default_expr is None:
+            row["default"] = list(a.default) if isinstance(a.default, tuple) else a.default
+        attrs.append(row)
+    return {
+        "name": spec.op,
+        "doc": spec.doc,
+        "attrs": attrs,
+        "inputs": [{"name": n, "optional": t.optional, "list": t.is_list} for n, t in spec.inputs.items()],
+        "outputs": [{"name": n, "aux": t.aux} for n, t in spec.outputs.items()],
+    }
+
+
+def aten_rows(specs: Iterable[OpSpec]) -> dict[str, tuple[AtenRow, ...]]:
+    """The table that a capture reads: overload → rows."""
+    rows: dict[str, tuple[AtenRow, ...]] = {}
+    for spec in specs:
+        for entry in spec.aten:
+            rows[entry.overload] = (*rows.get(entry.overload, ()), _row(spec, entry))
+    return rows
+
+
+def _row(spec: OpSpec, entry: AtenEntry) -> AtenRow:
+    from ..generator.program import aten
+
+    def target(to: str | Only | None) -> Any:
+        return (
+            aten.Only(tuple(to.value) if isinstance(to.value, list) else to.value)
+            if isinstance(to, Only)
+            else to
+        )
+
+    returns = entry.returns or tuple(n for n, t in spec.outputs.items() if not t.aux)
+    return AtenRow(
+        spec.op,
+        entry.overload,
+        tuple((a, target(to)) for a, to in targets_of(entry, spec)),
+        tuple(spec.inputs),
+        tuple(spec.attrs),
+        tuple(spec.outputs),
+        returns,
+        dict(entry.set),
+    )
+
+
+# ---- kernels ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """One request, resolved: whose kernel, for which key."""
+
+    spec: OpSpec
+    resolved: Resolved
+    casts: tuple[str | None, ...]
+
+
+class Bridge:
+    """Makes kernels of one workbench for one dialect; remembers texts and libraries while the process lives."""
+
+    def __init__(self, bench: Workbench, dialect: str | None = None) -> None:
+        self.bench = bench
+        self._dialect = dialect
+        self._texts: dict[tuple[str, str, str, BindKey], KernelText] = {}
+        self._libraries: dict[str, Path] = {}
+        self._groups: dict[str, OpSpec] = {}
+        self._known: dict[str, OpSpec] = {}
+        self._lock = threading.RLock()
+
+    @property
+    def dialect(self) -> str:
+        if self._dialect is None:
+            self._dialect = toolchain.native_dialect()
+        return self._dialect
+
+    # ---- text and library
+
+    def text(self, spec: OpSpec, key: BindKey, dialect: str | None = None) -> KernelText:
+        """The kernel's text.  Raises `SpecError` where the spec has no kernel for this key."""
+        from ..generator.emit import emit
+
+        name = dialect or self.dialect
+        at = (spec.meaning_hash(), repr(spec.lower), name, key)  # `lower` chooses the text, never the answer
+        with self._lock:
+            if at not in self._texts:
+                self._texts[at] = emit(normal(spec, key), name)
+            return self._texts[at]
+
+    def libraries(
+        self, texts: Sequence[KernelText], progress: toolchain.Progress | None = None
+    ) -> list[Path]:
+        """Each text's library, built in parallel where the cache does not have it."""
+        with self._lock:
+            todo = {t.symbol: t for t in texts if t.symbol not in self._libraries}
+            jobs = [job_of(t) for t in todo.values()]
+            built = toolchain.compile_many(jobs, progress=progress) if jobs else []
+            self._libraries |= dict(zip(todo, built, strict=True))
+            return [self._libraries[t.symbol] for t in texts]
+
+    # ---- the miss hook
+
+    def __call__(self, request: Request) -> Answer:
+        return self.resolve_many([request])[0]
+
+    def resolve_many(self, requests: Sequence[Request]) -> list[Answer]:
+        """Answers to the runtime's requests, in order; all libraries are built at once."""
+        wanted = [self.wanted(r) for r in requests]
+        texts = [self.text(w.spec, w.resolved.key) for w in wanted]
+        libraries = self.libraries(texts)
+        return [
+            {"library": str(path), "row": text.row, "casts": list(w.casts)}
+            for w, text, path in zip(wanted, texts, libraries, strict=True)
+        ]
+
+    def wanted(self, request: Request) -> _Wanted:
+        """The spec and key of a request."""
+        spec = self.spec_of(request)
+        inputs: dict[str, Operand | Sequence[Operand] | None] = {}
+        order: list[str | None] = []  # flat names in call order, None: absent
+        for name, given in zip(spec.inputs, request["inputs"], strict=True):
+            if isinstance(given, list):
+                inputs[name] = [_operand(g) for g in given]
+                order += [f"{name}.{k}" for k in range(len(given))]
+            else:
+                inputs[name] = None if given is None else _operand(given)
+                order.append(None if given is None else name)
+        attrs = {a.name: request["attrs"][a.name] for a in spec.attrs.values() if a.name in request["attrs"]}
+        resolved = key_for_call(spec, inputs, attrs)
+        casts = tuple(
+            resolved.casts[n].value if n is not None and n in resolved.casts else None for n in order
+        )
+        return _Wanted(spec, resolved, casts)
+
+    def spec_of(self, request: Request) -> OpSpec:
+        """The spec that a request means: of a program folder, or one that was installed."""
+        name = str(request["op"])
+        if path := request.get("group"):
+            return self.group(str(path), name)
+        if name not in self._known:
+            self.known()
+        if name not in self._known:
+            raise NotProvenError(
+                f"`{name}` is not an operator that was accepted",
+                hint=did_you_mean(name, self._known, what="operators"),
+            )
+        return self._known[name]
+
+    def group(self, path: str, name: str) -> OpSpec:
+        """A fused group's spec, from the program folder that uses it."""
+        with self._lock:
+            if path not in self._groups:
+                specs = load_spec(path)
+                if len(specs) != 1:
+                    raise NotProvenError(f"{path} holds {len(specs)} operators, a group is one")
+                self._groups[path] = specs[0]
+            return self._groups[path]
+
+    def known(self) -> Mapping[str, OpSpec]:
+        """The operators that may serve."""
+        with self._lock:
+            if not self._known:
+                self._known = {s.op: s for s in self.bench.proven()}
+            return self._known
+
+    def admit(self, spec: OpSpec) -> None:
+        """Let a spec serve that has no evidence: for what is being judged or tried out, in this process only."""
+        with self._lock:
+            self.known()
+            self._known[spec.op] = spec
+
+    # ---- the runtime
+
+    def install(self, extra: Iterable[OpSpec] = ()) -> None:
+        """Fill the runtime's registry with what is proven (and `extra`), and answer its misses."""
+        from .. import registry
+
+        for spec in extra:
+            self.admit(spec)
+        for spec in self.known().values():
+            registry.register_op(signature(spec))
+            for entry in spec.aten:
+                registry.register_aten(entry.overload, aten_row(spec, entry))
+        registry.set_miss_hook(self)
+
+
+def _operand(given: Mapping[str, Any]) -> Operand:
+    return Operand(DType(given["dtype"]), int(given["rank"]), bool(given["weak"]))
+
+
+def job_of(text: KernelText) -> toolchain.CompileJob:
+    """How a kernel's text is built."""
+    return toolchain.CompileJob(
+        {"kernel.cpp": text.source}, str(text.row.get("op", text.symbol)), text.dialect
+    )
+
+
+def install(start: Path | None = None, *, extra: Iterable[OpSpec] = ()) -> Bridge:
+    """Fill the runtime from the workbench at `start` (default: the working directory)."""
+    bridge = Bridge(Workbench.here(start))
+    bridge.install(extra)
+    return bridge
+
+
+def bootstrap() -> None:
+    """What the runtime calls on the first use of a name that nobody registered (pyproject.toml, entry points)."""
+    install()

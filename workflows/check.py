@@ -1,0 +1,138 @@
+"""`opwright check`: a spec by itself: language, types, marks, and every key that it admits down to Normal.
+
+Needs no compiler and no torch.  May import: workbench, generator (the meaning side).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import click
+
+from ..generator.bind import bind, keys_of
+from ..generator.errors import OpwrightError, SpecError, raise_together
+from ..generator.normal import classify, normalise, verify
+from ..generator.spec import OpSpec
+from . import console
+from .command import command, json_option
+from .workbench import Workbench
+
+__all__ = ["Checked", "check", "check_spec"]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What was found of a sound spec: how many keys bind, and the classes of program that they give."""
+
+    spec: OpSpec
+    keys: int
+    classes: tuple[str, ...]
+    grad: str
+
+
+def check_spec(spec: OpSpec) -> Checked:
+    """Bind and normalise every key; then the gradient.  Raises one `SpecError` with all mistakes."""
+    errors: list[SpecError] = []
+    classes: dict[str, None] = {}
+    keys = keys_of(spec)
+    if not keys:
+        raise SpecError(f"`{spec.op}` admits no key: no dtypes fit its `types`", place=spec.place)
+    for key in keys:
+        try:
+            op = normalise(bind(spec, key))
+            verify(op)
+            classes[classify(op)] = None
+            gradient(spec, op)
+        except SpecError as error:
+            errors.append(_placed(error, spec))
+    raise_together(errors)
+    return Checked(spec, len(keys), tuple(classes), grad_text(spec))
+
+
+def _placed(error: SpecError, spec: OpSpec) -> SpecError:
+    if error.place is None:
+        error.place = spec.place
+    return error
+
+
+def gradient(spec: OpSpec, op: object) -> None:
+    """Derive or bind the gradient that the spec asks for, at one key.  Raises `SpecError`."""
+    from ..generator.bound import BoundOp
+    from ..generator.grad import adjoint
+
+    assert isinstance(op, BoundOp)
+    g = spec.grad
+    floats = {t.name for t in op.inputs if t.dtype.is_float}  # complex ones have no gradient yet
+    if g is None or not (g.derive or g.against_derive) or not floats:
+        return
+    wrt = tuple(n for n in g.wrt if n in floats or any(f.partition(".")[0] == n for f in floats))
+    if wrt:
+        adjoint(op, wrt, g.save)
+
+
+def grad_text(spec: OpSpec) -> str:
+    """How the spec has its gradient, in one word or two."""
+    g = spec.grad
+    if g is None or g.none is not None:
+        return "none"
+    return "declared" if g.compute is not None else "derived"
+
+
+def check_all(specs: Iterable[OpSpec]) -> tuple[list[Checked], list[OpwrightError]]:
+    """The sound ones, and all mistakes of the others."""
+    sound: list[Checked] = []
+    errors: list[OpwrightError] = []
+    for spec in specs:
+        try:
+            sound.append(check_spec(spec))
+        except SpecError as error:
+            errors += error.errors
+    return sound, errors
+
+
+@command(
+    "check",
+    example=[
+        "opwright check softmax",
+        "opwright check specs/ops/norm/softmax.yaml",
+        "opwright check                 # every operator of this workbench",
+    ],
+)
+@click.argument("ops", nargs=-1, metavar="[OP]...")
+@json_option
+def check(ops: tuple[str, ...], as_json: bool) -> int:
+    """Read specs: language, types, and every key that they admit.
+
+    OP is an operator's name or the path of a spec file.  Mistakes are shown with file, line and column, all of them
+    in one run.  Nothing is compiled.
+    """
+    bench = Workbench.here()
+    specs = bench.select(ops) if ops else bench.registry.all()
+    sound, errors = check_all(specs)
+    if errors:
+        from ..generator.errors import ErrorGroup
+
+        raise errors[0] if len(errors) == 1 else ErrorGroup(errors)
+    if as_json:
+        console.print_json(
+            {
+                "ops": [
+                    {
+                        "name": c.spec.op,
+                        "family": c.spec.family,
+                        "file": c.spec.file,
+                        "line": c.spec.line,
+                        "keys": c.keys,
+                        "classes": list(c.classes),
+                        "grad": c.grad,
+                        "meaning": c.spec.meaning_hash(),
+                    }
+                    for c in sound
+                ]
+            }
+        )
+        return 0
+    rows = [(c.spec.op, c.keys, ", ".join(c.classes), c.grad) for c in sound]
+    console.print_table(("op", "keys", "class", "grad"), rows, right=(1,))
+    return 0

@@ -1,0 +1,134 @@
+"""`opwright ops`: which operators there are, what they are called elsewhere, and what was proven of them where.
+
+May import: workbench, validators.evidence.  The JSON face is issue 2's; a field once in it stays.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ..generator.spec import OpSpec
+from ..generator.spec_model import OnnxEntry
+from ..generator.types import CATEGORIES, DType
+from ..validators.evidence import FRESH, Evidence
+from . import console
+from .command import command, json_option
+from .workbench import Workbench
+
+__all__ = ["ops", "ops_json"]
+
+
+def dtypes_of(spec: OpSpec) -> list[str]:
+    """The dtypes that a spec's inputs (of an op without inputs: its outputs) may have."""
+    from ..generator.bind import keys_of
+
+    tensors = spec.inputs or spec.outputs
+    variables = {t.dtype for t in tensors.values()}
+    found: dict[DType, None] = {DType(v): None for v in variables if v not in spec.types}
+    for key in keys_of(spec, limit=256):
+        for name, value in key.types:
+            if name in variables:
+                found[DType(value)] = None
+    order = list(CATEGORIES["any"])
+    return [d.value for d in sorted(found, key=order.index)]
+
+
+def _onnx(entry: OnnxEntry) -> str:
+    return entry.op if entry.since is None else f"{entry.op}-{entry.since}"
+
+
+def _targets(evidence: Evidence | None) -> dict[str, Any]:
+    """Per target the gates with their counts: those of the best-proven dialect, and each dialect by name."""
+    out: dict[str, Any] = {}
+    for dialect, proof in sorted(evidence.proofs.items() if evidence is not None else ()):
+        target = "cuda" if dialect.startswith("sm_") else "cpu"
+        row = out.setdefault(target, {"gates": {}, "dialects": {}})
+        gates = {name: dict(g) for name, g in proof.gates.items()}
+        row["dialects"][dialect] = {
+            "gates": gates,
+            "tier": proof.tier,
+            "text": proof.text,
+            "keys": list(proof.keys),
+        }
+        if not row["gates"]:
+            row["gates"] = gates
+    return out
+
+
+def op_json(bench: Workbench, spec: OpSpec) -> dict[str, Any]:
+    """One operator's row of the face."""
+    found = bench.evidence(spec.op)
+    standing = bench.standing(spec)
+    fresh = standing.state == FRESH
+    return {
+        "name": spec.op,
+        "family": spec.family,
+        "doc": spec.doc,
+        "aten": [e.overload for e in spec.aten],
+        "onnx": [_onnx(e) for e in spec.onnx],
+        "dtypes": dtypes_of(spec),
+        "meaning": spec.meaning_hash(),
+        "meaning_source": found.source if found is not None and fresh else None,
+        "state": standing.state,
+        "reason": standing.reason,
+        "targets": _targets(found) if fresh else {},
+    }
+
+
+def ops_json(bench: Workbench, specs: list[OpSpec]) -> dict[str, Any]:
+    """The whole face: `{"ops": […]}`."""
+    return {"ops": [op_json(bench, s) for s in specs]}
+
+
+def _cases(row: dict[str, Any]) -> int:
+    return sum(int(g.get("cases", 0)) for t in row["targets"].values() for g in t["gates"].values())
+
+
+@command(
+    "ops",
+    example=[
+        "opwright ops",
+        "opwright ops --state stale",
+        "opwright ops softmax rms_norm --json",
+    ],
+)
+@click.argument("names", nargs=-1, metavar="[OP]...")
+@click.option("--family", default=None, help="Only operators of this family.")
+@click.option("--state", type=click.Choice(["fresh", "stale", "absent"]), default=None, help="Only these.")
+@json_option
+def ops(names: tuple[str, ...], family: str | None, state: str | None, as_json: bool) -> int:
+    """List operators with what was proven of them.
+
+    A state is `fresh` (the judge proved this meaning), `stale` (it changed since) or `absent` (nothing was proven).
+    """
+    bench = Workbench.here()
+    specs = bench.select(names) if names else bench.registry.all()
+    if family is not None:
+        specs = [s for s in specs if s.family == family]
+    rows = [op_json(bench, s) for s in specs]
+    if state is not None:
+        rows = [r for r in rows if r["state"] == state]
+    if as_json:
+        console.print_json({"ops": rows})
+        return 0
+    console.print_table(
+        ("op", "family", "dtypes", "state", "cases", "targets", "aten"),
+        [
+            (
+                r["name"],
+                r["family"],
+                " ".join(r["dtypes"]),
+                r["state"],
+                _cases(r) or "",
+                " ".join(r["targets"]),
+                " ".join(r["aten"]),
+            )
+            for r in rows
+        ],
+        right=(4,),
+    )
+    proven = sum(r["state"] == FRESH for r in rows)
+    console.note(f"{len(rows)} operators, {proven} proven")
+    return 0

@@ -1,0 +1,150 @@
+"""A repository's operators together with what was proven of them: specs, evidence, the aten table.
+
+    bench = Workbench.here()
+    bench.select(["softmax"])        specs by name, or of a file (`file.yaml`, `file.yaml:name`)
+    bench.standing(spec)             what the evidence says of it: fresh, stale, not_here, absent
+    bench.proven()                   the specs whose evidence holds for their meaning
+
+May import: config, generator.spec, validators.evidence.  To add a question about an operator: a method here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from ..generator.errors import OpwrightError, did_you_mean
+from ..generator.spec import AtenEntry, Only, OpSpec, Registry, load_spec
+from ..validators import evidence
+from ..validators.evidence import Evidence, Freshness
+from .config import Config, find
+
+__all__ = ["Workbench", "WorkbenchError", "folder_name"]
+
+
+class WorkbenchError(OpwrightError):
+    """An operator is asked for that there is not, or in a way that does not say which."""
+
+
+def folder_name(op: str) -> str:
+    """An operator's name as a file's: `myco::rope2d` lies in `myco.rope2d`."""
+    return op.replace("::", ".")
+
+
+class Workbench:
+    """What one `opwright.toml` and the built-in specs give."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self._overlays: list[OpSpec] = []
+
+    @classmethod
+    def here(cls, start: Path | None = None) -> Workbench:
+        return cls(find(start))
+
+    @cached_property
+    def registry(self) -> Registry:
+        """All operators; own ones replace built-in ones by name.  Raises `SpecError` with the mistakes of all files."""
+        found = Registry.load(d for d in self.config.spec_dirs if d.is_dir())
+        for spec in self._overlays:
+            found.add(spec)
+        return found
+
+    # ---- which operators
+
+    def select(self, names: Iterable[str]) -> list[OpSpec]:
+        """The operators that were named: by name, `file.yaml` (all of it) or `file.yaml:name`; each once."""
+        out: dict[str, OpSpec] = {}
+        for text in names:
+            for spec in self._named(text):
+                out[spec.op] = spec
+        return list(out.values())
+
+    def one(self, name: str) -> OpSpec:
+        """The one operator that `name` means."""
+        found = self._named(name)
+        if len(found) > 1:
+            raise WorkbenchError(
+                f"{name} holds {len(found)} operators",
+                hint=f"name one: {name}:{found[0].op} (it has {', '.join(s.op for s in found)})",
+            )
+        return found[0]
+
+    def _named(self, text: str) -> list[OpSpec]:
+        path, member = _split(text)
+        if path is None:
+            return [self.registry.get(text)]
+        if not path.is_file():
+            raise WorkbenchError(
+                f"there is no spec file {path}", hint="OP is an operator's name or the path of a spec file"
+            )
+        specs = load_spec(path, family=path.absolute().parent.name)
+        for spec in specs:
+            self._overlay(spec, path)
+        if member:
+            found = [s for s in specs if s.op == member]
+            if not found:
+                raise WorkbenchError(
+                    f"{path} has no operator `{member}`",
+                    hint=did_you_mean(member, [s.op for s in specs], what="operators"),
+                )
+            return found
+        return specs
+
+    def _overlay(self, spec: OpSpec, path: Path) -> None:
+        """A file that was named replaces operators of its names for this run.  The others are not read for it: a
+        mistake elsewhere must not keep one file from being checked."""
+        if "registry" not in self.__dict__:
+            self._overlays.append(spec)
+        elif (
+            spec.op not in self.registry or Path(self.registry.get(spec.op).file).resolve() != path.resolve()
+        ):
+            self.registry.add(spec)
+
+    # ---- what is proven
+
+    def evidence(self, op: str) -> Evidence | None:
+        """The evidence of an operator, this repository's first."""
+        for folder in self.config.evidence_dirs:
+            found = evidence.load(folder, op)
+            if found is not None:
+                return found
+        return None
+
+    def standing(self, spec: OpSpec, dialect: str | None = None, text: str | None = None) -> Freshness:
+        """What the evidence says of the spec's meaning; with a dialect, and its text's hash, of those too."""
+        found = self.evidence(spec.op)
+        if dialect is not None or found is None:
+            return evidence.freshness(found, meaning=spec.meaning_hash(), dialect=dialect or "", text=text)
+        if found.meaning != spec.meaning_hash():
+            return Freshness(evidence.STALE, "the meaning has changed")
+        return Freshness(evidence.FRESH)
+
+    def is_proven(self, spec: OpSpec) -> bool:
+        """Whether the operator may serve: the judge proved this very meaning."""
+        return self.standing(spec).state == evidence.FRESH
+
+    def proven(self) -> list[OpSpec]:
+        """All operators that may serve."""
+        return [s for s in self.registry.all() if self.is_proven(s)]
+
+
+def _split(text: str) -> tuple[Path | None, str]:
+    """A path and the operator named in it, or (None, "") for a plain name."""
+    head, colon, tail = text.rpartition(":")
+    if colon and head.endswith((".yaml", ".yml")) and "/" not in tail:
+        return Path(head), tail
+    if text.endswith((".yaml", ".yml")) or "/" in text or "\\" in text:
+        return Path(text), ""
+    return None, ""
+
+
+def entries_text(spec: OpSpec) -> list[str]:
+    """The ATen overloads that a spec is."""
+    return [e.overload for e in spec.aten]
+
+
+def targets_of(entry: AtenEntry, spec: OpSpec) -> Sequence[tuple[str, str | Only | None]]:
+    """An entry's pairs, spelled out where the spec says only the overload's name."""
+    return entry.map if entry.map is not None else tuple((n, n) for n in (*spec.inputs, *spec.attrs))
