@@ -27,7 +27,7 @@ __all__ = ["MAX_BYTES", "MAX_DEPTH", "MAX_NODES", "Node", "Text", "read_document
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 12
-MAX_NODES = 100_000
+MAX_NODES = 20_000
 
 _INT = re.compile(r"[-+]?[0-9]+\Z|0o[0-7]+\Z|0x[0-9a-fA-F]+\Z")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")

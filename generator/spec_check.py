@@ -66,7 +66,8 @@ class Checker:
         self.used: set[str] = set()
 
     # -- declarations
-    def run(self) -> None:
+    def run(self, *, blocks: bool = True) -> None:
+        """Check everything; without `blocks` (statements that could not be read) the declarations only."""
         s = self.spec
         for name, t in s.inputs.items():
             self.declare_dims(name, t)
@@ -98,6 +99,8 @@ class Checker:
             for d in (*s.view.size, *s.view.stride):
                 self.extent(d.expr, "view")
             self.extent(s.view.offset, "view")
+        if not blocks:
+            return
         temps = self.block(s.compute, _Scope(tensors, dict(s.outputs), "compute"))
         if s.also is not None:
             self.block(s.also, _Scope(tensors, dict(s.outputs), "also"))

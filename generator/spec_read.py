@@ -276,6 +276,7 @@ class SpecReader:
         outputs = self.tensors(get("outputs"), "outputs", ("list", "aux"))
         if not outputs and not self.errors:
             self.fail(get("outputs") or get("op"), "a spec has at least one output", 'outputs: {y: "T[*B]"}')
+        declared = not self.errors
         inplace: tuple[str, ...] = ()
         for k, v in self.mapping(get("variants"), "variants", ("inplace",)):
             inplace = self.names(v, k.string, inputs, "input")
@@ -322,19 +323,15 @@ class SpecReader:
             onnx=self.onnx(get("onnx"), inputs, attrs, outputs),
             since=self.doc(get("since")) or None,
         )
-        # What is named wrongly is only worth saying about declarations that could be read.
-        if not self.errors:
-            checker = Checker(spec, self.fail)
-            checker.run()
-            checker.cases(get("test"), get("bench"))
-            return self.finish(spec, checker, get("bench"))
-        return None
-
-    def finish(self, spec: OpSpec, checker: Checker, bench: Node | None) -> OpSpec | None:
+        if not declared:  # where a name could not be declared, its uses are not wrong too
+            return None
+        checker = Checker(spec, self.fail)
+        checker.run(blocks=compute is not None or (compute_node is None and complete))
+        checker.cases(get("test"), get("bench"))
         if self.errors:
             return None
-        rows = tuple(r for r in (n.plain() for n in self.items(bench, "bench")))
-        return replace(spec, dims=checker.all_dims(), bench=rows)
+        bench = tuple(n.plain() for n in self.items(get("bench"), "bench"))
+        return replace(spec, dims=checker.all_dims(), bench=bench)
 
     def op_name(self, node: Node | None) -> str | None:
         if node is None:
