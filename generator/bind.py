@@ -1045,10 +1045,27 @@ class _Binder:
         self.spots[tname] = ("",) * len(dims_out)
 
     def recurrence_dtype(self, tname: str, value: Expr) -> DType:
-        for n in walk(value):
-            if isinstance(n, Call) and (n.fn in self.env.vars or n.fn in _CASTS):
-                return self.env.vars.get(n.fn) or DType(n.fn)
-        self.fail(value, f"cannot see the dtype of `{tname}`, which reads itself", "cast a term: `A(…)`")
+        """The dtype of a temporary that reads itself: that of a cast or load among its terms, else a weak number's."""
+        real = False
+
+        def go(x: Expr) -> DType | None:
+            nonlocal real
+            match x:
+                case Call(fn=fn) if fn in self.env.vars or fn in _CASTS:
+                    return self.env.vars.get(fn) or DType(fn)
+                case Load(tensor=t):
+                    have = self.env.tensors.get(t)
+                    return have.dtype if have is not None and t != tname else None
+                case Num(value=v):
+                    real |= isinstance(v, float)
+                    return None
+                case Select(then=a, other=b):
+                    return go(a) or go(b)
+                case Cmp() | And() | Or() | Not():
+                    return None
+            return next((d for c in children(x) if (d := go(c)) is not None), None)
+
+        return go(value) or (DType.F64 if real else DType.I64)
 
     def joined(self, a: Expr, b: Expr) -> bool:
         return _canon(a) == _canon(b)
