@@ -4,7 +4,7 @@ A row is what an `aten:` entry of a spec says (docs/internals.md), with the spec
 that a call's `in`, `attrs` and `out` can be filled without the spec.  Several specs may claim one overload; the
 first row that accepts a call's arguments is taken.
 
-May import: generator.errors.  To add a kind of target: `Target`, its JSON here, and `capture._Mapper`.
+May import: generator.errors, generator.spec.  To add a kind of target: `Target`, its JSON here, and `capture._Mapper`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from ..errors import OpwrightError
 
-__all__ = ["AtenRow", "AtenTable", "Only", "TableError", "table_dumps", "table_loads"]
+__all__ = ["AtenRow", "AtenTable", "Only", "TableError", "table_dumps", "table_loads", "table_of", "table_of_registry"]
 
 
 class TableError(OpwrightError):
@@ -111,3 +111,17 @@ def table_loads(text: str) -> dict[str, tuple[AtenRow, ...]]:
     if not isinstance(rows, list):
         raise TableError("the aten table is not a list of rows")
     return table_of(AtenRow.from_json(r) for r in rows)
+
+
+def table_of_registry(registry: Any) -> dict[str, tuple[AtenRow, ...]]:
+    """The rows of every operator that a `generator.spec.Registry` holds."""
+    from ..spec import aten_row
+
+    rows: list[AtenRow] = []
+    for overload in registry.aten_table():
+        for spec, entry in registry.by_aten(overload):
+            rows.append(AtenRow.from_json({
+                **aten_row(spec, entry), "overload": overload, "inputs": list(spec.inputs), "attrs": list(spec.attrs),
+                "outputs": list(spec.outputs),
+            }))
+    return table_of(rows)

@@ -14,15 +14,31 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ..types import DType
 from . import torch_compat as compat
-from .capture import Capture
-from .ir import Arg, Assert, Call, Copy, Program, Read, Scalar, ScalarArg, View
+from .capture import Capture, CaptureError
+from .ir import (
+    Arg,
+    Assert,
+    Call,
+    Copy,
+    Program,
+    Read,
+    Scalar,
+    ScalarArg,
+    View,
+    arg_values,
+    cond_holds,
+    cond_names,
+    outputs_of,
+    uses_of,
+)
+from .models import rescale
 
-__all__ = ["Sensitivity", "eager", "record_eager", "sensitivity", "values"]
+__all__ = ["Sensitivity", "call_of", "eager", "enlarged", "fresh", "input_tensors", "reaching", "record_eager", "sensitivity", "values"]
 
 Tensors = Mapping[str, Any]
 
@@ -233,12 +249,29 @@ def bound(f32: Any, f64: Any) -> float:
     return 4 * own + 8 * DType.F32.u * float(f64.abs().max())
 
 
+def reaching(p: Program) -> set[str]:
+    """Calls from which floats reach an output as floats.  Of the others only integers or truths go on, and those are
+    compared exactly, call by call."""
+    live = {b.value for b in p.outputs} | {s.output for s in p.state}
+    out: set[str] = set()
+    for node in reversed(p.nodes):
+        made = [o for o in outputs_of(node) if o in live and not p.values[o].dtype.kind.endswith("int") and
+                p.values[o].dtype is not DType.BOOL]
+        if not made:
+            continue
+        live.update(uses_of(node))
+        if isinstance(node, Call):
+            out.add(node.id)
+    return out
+
+
 def sensitivity(
     captured: Capture, inputs: Tensors, outputs64: Tensors | None = None, *, tensors: Tensors | None = None, seed: int = 0
 ) -> Sensitivity:
     """Disturb each call that computes floats, one at a time, and see whether the outputs tell.
 
-    A disturbance that changes nothing (bf16 of values that bf16 has) does not count.  `outputs64`: the f64 outputs;
+    A disturbance that changes nothing (bf16 of values that bf16 has) does not count, nor does a call whose floats end
+    in integers or comparisons (`reaching`).  `outputs64`: the f64 outputs;
     None takes them from the exported graph in f64.
     """
     torch = compat.require_torch()
@@ -250,6 +283,7 @@ def sensitivity(
         outputs64 = wide.outputs(wide.env)
     base = dict(graph.env)
     plain = graph.outputs(base)
+    seen = reaching(captured.program)
     checked = {k: t for k, t in plain.items() if t.is_floating_point()}
     bounds = {k: bound(t, outputs64[k]) for k, t in checked.items()}
     place = {n.name: k for k, n in enumerate(graph.nodes)}
@@ -259,7 +293,7 @@ def sensitivity(
     missed: list[tuple[str, str, float]] = []
     for call in captured.program.calls:
         origin = captured.origins.get(call.id)
-        if origin is None:
+        if origin is None or call.id not in seen:
             continue
         start = place[origin.node]
         result = base[origin.node]
@@ -293,15 +327,102 @@ def sensitivity(
     return Sensitivity(detected, total, tuple(missed))
 
 
-def with_weights(captured: Capture, tensors: Tensors) -> Capture:
-    """The same capture with other weights of the same names, dtypes and shapes."""
-    merged = {k: tensors.get(k, t) for k, t in captured.tensors.items()}
-    return replace(captured, tensors=merged)
-
-
 def input_tensors(captured: Capture, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """A call's tensors by the program's input names."""
     torch = compat.require_torch()
     leaves = torch.utils._pytree.tree_leaves((tuple(args), dict(kwargs)))
     specs = [s for s in captured.exported.graph_signature.input_specs if s.kind.name == "USER_INPUT"]
     return {s.arg.name: leaf for s, leaf in zip(specs, leaves, strict=True) if isinstance(leaf, torch.Tensor)}
+
+
+def tensor_inputs(call: Call) -> tuple[str, ...]:
+    """The values a call reads."""
+    return tuple(v for a in call.inputs for v in arg_values(a))
+
+
+def call_of(model: Any, captured: Capture, inputs: Tensors) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The model's own (args, kwargs) with these tensors in their places."""
+    torch = compat.require_torch()
+    pytree = torch.utils._pytree
+    leaves, spec = pytree.tree_flatten((tuple(model.args), dict(model.kwargs)))
+    specs = [s for s in captured.exported.graph_signature.input_specs if s.kind.name == "USER_INPUT"]
+    put = [inputs.get(s.arg.name, leaf) for s, leaf in zip(specs, leaves, strict=True)]
+    args, kwargs = pytree.tree_unflatten(put, spec)
+    return args, kwargs
+
+
+def fresh(model: Any, captured: Capture, k: int, seed: int) -> tuple[dict[str, Any], dict[str, int], dict[str, Any]]:
+    """Inputs drawn anew, like the example's: (inputs, extents by symbol, the module's outputs).
+
+    k = 0 has the example's extents; k > 0 has others where the program allows them and the module runs.  Masks of
+    ones lose the ends of some rows; integers stay in the example's range, floats keep its mean and spread.
+    """
+    torch = compat.require_torch()
+    example = input_tensors(captured, model.args, model.kwargs)
+    plain = {s.name: int(example[s.source].shape[s.axis]) for s in captured.program.symbols.values() if s.source in example}
+    last: Exception | None = None
+    for sizes in [*_other_sizes(captured.program, plain, k), plain]:
+        for padded in (True, False):
+            generator = torch.Generator().manual_seed(seed)
+            inputs = {b.name: _redraw(b.name, example[b.name], [n.evaluate(sizes) for n in captured.program.values[b.value].shape],
+                                      generator, padded) for b in captured.program.inputs}
+            args, kwargs = call_of(model, captured, inputs)
+            try:
+                out = eager(model.module, args, kwargs)
+            except Exception as e:  # the module's own code refuses these extents
+                last = e
+                continue
+            if all(bool(torch.isfinite(t).all()) for t in out.values() if t.is_floating_point()):
+                return inputs, sizes, out
+    if last is not None:
+        raise CaptureError(f"the model does not run on inputs like its example: {type(last).__name__}: {last}")
+    return inputs, plain, out
+
+
+def _other_sizes(p: Program, plain: Mapping[str, int], k: int) -> Iterator[dict[str, int]]:
+    """Other extents within the symbols' ranges and the program's assertions; equal ones stay equal."""
+    if k == 0 or not plain:
+        return
+    asserts = [n.cond for n in p.nodes if isinstance(n, Assert)]
+    changes: tuple[Callable[[int, int], int], ...] = (
+        lambda n, axis: n + k if axis == 0 else max(n - 3 - 2 * k, 2), lambda n, axis: n + k if axis == 0 else n + 2 * k,
+        lambda n, axis: n + k if axis == 0 else n * (k + 1), lambda n, axis: n + k if axis == 0 else n,
+        lambda n, axis: n if axis == 0 else n + k,
+    )
+    for change in changes:
+        sizes = {s: change(n, p.symbols[s].axis) for s, n in plain.items()}
+        inside = all(p.symbols[s].min <= n <= p.symbols[s].max and n % p.symbols[s].divisor == 0 for s, n in sizes.items())
+        if inside and sizes != plain and all(cond_holds(c, sizes) for c in asserts if cond_names(c) <= sizes.keys()):
+            yield sizes
+
+
+def _redraw(name: str, example: Any, shape: Sequence[int], generator: Any, padded: bool) -> Any:
+    torch = compat.require_torch()
+    if not example.numel():
+        return torch.zeros(tuple(shape), dtype=example.dtype)
+    low, high = example.min(), example.max()
+    if example.dtype.is_complex:
+        return torch.randn(tuple(shape), dtype=example.dtype, generator=generator)
+    if bool(low == high):
+        out = torch.full(tuple(shape), low.item(), dtype=example.dtype)
+        if padded and "mask" in name and bool(low == 1) and len(shape) == 2:
+            for row in range(1, shape[0]):
+                out[row, shape[1] - row % max(shape[1] // 3, 1) - 1 :] = 0
+        return out
+    if example.dtype == torch.bool:
+        return torch.rand(tuple(shape), generator=generator) < float(example.double().mean())
+    if not example.is_floating_point():
+        return torch.randint(int(low), int(high) + 1, tuple(shape), generator=generator, dtype=example.dtype)
+    wide = example.double()
+    drawn = torch.randn(tuple(shape), generator=generator, dtype=torch.float64) * float(wide.std()) + float(wide.mean())
+    return drawn.to(example.dtype)
+
+
+def enlarged(model: Any, captured: Capture, inputs: Tensors, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The model with enlarged weights (models.rescale), for a model whose own weights must stay: (weights by name,
+    its f64 outputs)."""
+    module = copy.deepcopy(model.module)
+    rescale(module, seed)
+    tensors = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers(remove_duplicate=False))
+    args, kwargs = call_of(model, captured, inputs)
+    return {k: t.detach() for k, t in tensors.items()}, eager(module, args, kwargs, DType.F64)

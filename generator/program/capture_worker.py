@@ -1,0 +1,164 @@
+"""The child process that captures a model: it runs code that others wrote, so that the parent need not.
+
+    python -m opwright.generator.program.capture_worker TARGET OUTDIR --json
+
+writes OUTDIR/{program/, records/, inventory.json, capture.json} and prints a line of JSON for each stage
+(`{"stage": "export", "seconds": 1.8}`); what the model's own code prints goes to stderr.  A failure is
+OUTDIR/error.json and an exit status of 1 to 3.  The parent's side is `capture.run_worker`.
+
+May import: all of generator.program.  To add a stage: a `clock(...)` in `work`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from ..errors import OpwrightError
+from ..types import DType
+from . import models, records
+from . import torch_compat as compat
+from .aten import AtenTable, table_loads
+from .capture import Capture, capture
+from .folder import write_folder, write_tensors
+from .inventory import inventory
+
+RECORDS = 2
+
+
+class Clock:
+    """Seconds by stage, each reported when it ends."""
+
+    def __init__(self, out: IO[str] | None) -> None:
+        self.out = out
+        self.seconds: dict[str, float] = {}
+
+    def __call__(self, stage: str, work: Callable[[], Any]) -> Any:
+        start = time.perf_counter()
+        try:
+            return work()
+        finally:
+            took = time.perf_counter() - start
+            self.seconds[stage] = round(self.seconds.get(stage, 0.0) + took, 4)
+            if self.out is not None:
+                print(json.dumps({"stage": stage, "seconds": round(took, 4)}), file=self.out, flush=True)
+
+
+def work(target: str, out: Path, table: AtenTable, *, keep: Sequence[str] = (), seed: int = 0, count: int = RECORDS,
+         sensitive: bool = True, clock: Clock | None = None) -> dict[str, Any]:
+    """Capture `target` into the folder `out`; the facts that `capture.json` holds."""
+    clock = clock or Clock(None)
+    out.mkdir(parents=True, exist_ok=True)
+    model = clock("load", lambda: models.load(target, seed=seed))
+    captured: Capture = capture(model.module, model.args, model.kwargs, table, name=model.name, source=model.source,
+                                keep=keep, exported=model.exported, report=clock)
+    clock("write", lambda: write_folder(out / "program", captured.program, captured.tensors))
+    inv = inventory(captured.program, captured.sites, notes=captured.notes, meta=model.meta)
+    (out / "inventory.json").write_text(json.dumps(inv.to_json(), indent=1), encoding="utf-8")
+    facts: dict[str, Any] = {
+        "schema": 1, "name": model.name, "source": model.source, "meta": dict(model.meta), "dynamic": captured.dynamic,
+        "notes": list(captured.notes), "records": [], "sensitivity": None,
+    }
+    first64: Any = None
+    first: Any = None
+    for k in range(count):
+        entry, tensors, out64 = clock("reference", lambda k=k: _record(model, captured, out / "records" / str(k), k, seed))
+        facts["records"].append(entry)
+        if k == 0:
+            first, first64 = tensors, out64
+    if sensitive and count and first64 is not None:
+        facts["sensitivity"] = clock("sensitivity", lambda: _sensitivity(model, captured, first, first64, seed))
+    facts["seconds"] = clock.seconds
+    (out / "capture.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")
+    return facts
+
+
+def _record(model: models.Model, captured: Capture, path: Path, k: int, seed: int) -> tuple[dict[str, Any], Any, Any]:
+    """One set of fresh inputs, and what eager says of them: record k > 0 has another shape where shapes may vary."""
+    path.mkdir(parents=True)
+    inputs, symbols, out32 = records.fresh(model, captured, k, seed + 100 + k)
+    args, kwargs = records.call_of(model, captured, inputs)
+    out64 = records.eager(model.module, args, kwargs, DType.F64)
+    names = {b.name for b in captured.program.outputs}
+    out32 = {n: t for n, t in out32.items() if n in names}
+    out64 = {n: t for n, t in out64.items() if n in names}
+    used = {v for c in captured.program.calls for v in (*records.tensor_inputs(c), *(o for o in c.out if o))}
+    values = {i: t for i, t in records.values(captured, inputs).items() if i in used}
+    write_tensors(path / "inputs.safetensors", inputs)
+    write_tensors(path / "outputs_f32.safetensors", out32)
+    write_tensors(path / "outputs_f64.safetensors", out64)
+    write_tensors(path / "values.safetensors", values)
+    own = {n: float((out32[n].double() - out64[n]).abs().max()) if out32[n].is_floating_point() and out32[n].numel() else 0.0
+           for n in out32}
+    entry = {"path": f"records/{k}", "symbols": symbols, "seed": seed + 100 + k, "eager_error": own,
+             "bound": {n: records.bound(out32[n], out64[n]) if out32[n].is_floating_point() else 0.0 for n in out32}}
+    (path / "record.json").write_text(json.dumps(entry, indent=1), encoding="utf-8")
+    return entry, inputs, out64
+
+
+def _sensitivity(model: models.Model, captured: Capture, inputs: Any, out64: Any, seed: int) -> dict[str, Any]:
+    """Of the model's own weights when they are ours, else of enlarged ones: the program is the same."""
+    tensors = None
+    if not model.meta.get("rescaled"):
+        tensors, out64 = records.enlarged(model, captured, inputs, seed)
+    found = records.sensitivity(captured, inputs, out64, tensors=tensors, seed=seed)
+    return {"detected": found.detected, "total": found.total, "weights": "own" if tensors is None else "rescaled",
+            "missed": [list(m) for m in found.missed]}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; the exit status."""
+    parser = argparse.ArgumentParser(prog="capture_worker", description="Capture TARGET into OUTDIR.")
+    parser.add_argument("target")
+    parser.add_argument("outdir", type=Path)
+    parser.add_argument("--table", type=Path, help="the aten table, as aten.table_dumps writes it")
+    parser.add_argument("--keep", default="", help="overloads not to decompose, by commas")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--records", type=int, default=RECORDS, help="sets of fresh inputs to record")
+    parser.add_argument("--no-sensitivity", action="store_true")
+    parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--json", action="store_true", help="a line of JSON for each stage")
+    options = parser.parse_args(argv)
+    # The model's code may print: its words go to stderr, and the stages keep the real stdout.
+    real = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    clock = Clock(real if options.json else None)
+    out: Path = options.outdir
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        table = table_loads(options.table.read_text(encoding="utf-8")) if options.table else {}
+        if options.threads:
+            compat.require_torch().set_num_threads(options.threads)
+        keep = [k for k in options.keep.split(",") if k]
+        work(options.target, out, table, keep=keep, seed=options.seed, count=options.records,
+             sensitive=not options.no_sensitivity, clock=clock)
+    except OpwrightError as e:
+        return _failed(out, e.to_json() | {"text": e.place.text if e.place else None}, e.exit_code)
+    except SystemExit as e:
+        return _failed(out, {"error": "TargetError", "message": f"the model's code ended the process with status {e.code}"}, 2)
+    except KeyboardInterrupt:
+        return 130
+    except MemoryError:
+        return _failed(out, {"error": "MachineError", "message": f"not enough memory to capture {options.target}"}, 3)
+    except Exception as e:
+        traceback.print_exc()
+        lines = str(e).strip().splitlines()
+        what = f"{type(e).__name__}: {lines[0][:300]}" if lines else type(e).__name__
+        return _failed(out, {"error": "CaptureError", "message": f"capturing {options.target} failed: {what}"}, 2)
+    return 0
+
+
+def _failed(out: Path, error: dict[str, Any], status: int) -> int:
+    (out / "error.json").write_text(json.dumps(error), encoding="utf-8")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
