@@ -136,6 +136,7 @@ CATEGORIES: dict[str, tuple[DType, ...]] = {
     "real": tuple(d for d in DType if not d.is_complex),
     "ordered": tuple(d for d in DType if not d.is_complex and d is not DType.BOOL),
     "float": (DType.F16, DType.BF16, DType.F32, DType.F64),
+    "wide": (DType.F32, DType.F64),
     "inexact": (DType.F16, DType.BF16, DType.F32, DType.F64, DType.C64, DType.C128),
     "complex": (DType.C64, DType.C128),
     "integer": (DType.U8, DType.I8, DType.I16, DType.I32, DType.I64),
