@@ -530,8 +530,8 @@ class Checker:
             case Name(id=n):
                 t = scope.tensors.get(n)
                 if t is not None and n not in free:
-                    if t.indexed and not t.is_list:
-                        self.fail(x.span, f"`{n}` is a tensor: which element?", f"`{n}[…]`")
+                    hint = f"`{n}[…]`" if t.indexed else f"`{n}[()]`"
+                    self.fail(x.span, f"`{n}` is a {'list' if t.is_list else 'tensor'}: which element?", hint)
                 elif n not in free and n not in self.plain_names():
                     literal = {"true": "`True`", "false": "`False`", "null": "`name is None`"}.get(n)
                     if literal:
@@ -556,8 +556,11 @@ class Checker:
                 return
             case Cmp(left=a, right=b):
                 self.strings(x, a, b)
-                for side in (a, b):
-                    if not isinstance(side, Str | TupleLit):
+                for side, other in ((a, b), (b, a)):
+                    dtype_test = (
+                        isinstance(side, Name) and side.id in s.types and isinstance(other, Str | TupleLit)
+                    )
+                    if not dtype_test and not isinstance(side, Str | TupleLit):  # `T == "bf16"` tests a dtype
                         self.expr(side, scope, free)
                 return
             case Str():
@@ -576,6 +579,14 @@ class Checker:
                 else ([t for t in side.xs if isinstance(t, Str)] if isinstance(side, TupleLit) else [])
             )
             if not texts:
+                continue
+            if isinstance(name, Name) and name.id in self.spec.types:
+                for t in texts:
+                    if t.value not in {d.value for d in DType}:
+                        known = [d.value for d in DType]
+                        self.fail(
+                            t.span, f"`{t.value}` is not a dtype", did_you_mean(t.value, known, what="dtypes")
+                        )
                 continue
             attr = self.spec.attrs.get(name.id) if isinstance(name, Name) else None
             if attr is None or attr.kind not in ("enum", "str", "dtype"):

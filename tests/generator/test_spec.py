@@ -160,6 +160,19 @@ def test_a_declared_gradient() -> None:
     assert len(s.grad.compute) == 2
 
 
+def test_a_test_of_a_dtype_and_a_tensor_without_axes() -> None:
+    s = one(
+        softmax(
+            (
+                "  m[*B]    = max[j](A(x[*B, j]))",
+                "  z = max[*b, j](A(x[*b, j]))\n  m[*B] = z[()] if T == 'f32' else 0",
+            ),
+        )
+    )
+    assert len(s.compute) == 3
+    assert refused(softmax(("m[*B]    =", "z = max[*b, j](A(x[*b, j]))\n  m[*B] = z *"))).hint == "`z[()]`"
+
+
 def test_several_documents_and_comments() -> None:
     text = (
         "# two\n" + SOFTMAX + "---\n" + SOFTMAX.replace("op: softmax", "op: other # b") + "---\n# nothing\n"
@@ -406,6 +419,7 @@ def test_golden_errors(changes: list[tuple[str, str]], text: str) -> None:
         ([("A(x[*B, j])", "x[*B, j] if x is None else 2")], "`x` is never None"),
         ([("A(x[*B, j])", "x[*B, j] if axis == 'a' else 2")], "a string is only compared with an enum attribute"),
         ([("A(x[*B, j])", "x[*B, j] + 'j'")], "a string is only compared with an attribute"),
+        ([("A(x[*B, j])", "x[*B, j] if T == 'f33' else 2")], "`f33` is not a dtype"),
         ([("A(x[*B, j])", "x[*B, j] + true")], "the name `true` is not declared"),
         ([("A(x[*B, j])", "x[*B, j] + x")], "`x` is a tensor: which element?"),
         ([("A(x[*B, j])", "x[*B, j] + x(j)")], "`x` is a tensor, not a function"),
