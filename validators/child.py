@@ -125,6 +125,11 @@ class Worker:
             version=r["version"],
         )
 
+    def do_load(self, r: dict[str, Any]) -> dict[str, Any]:
+        """Load a kernel and find its entries."""
+        self.kernel(r["library"], r["symbol"])
+        return {}
+
     def do_plan(self, r: dict[str, Any]) -> dict[str, Any]:
         """Infer, then workspace."""
         kernel, call = self.kernel(r["library"], r["symbol"]), self.call(r)

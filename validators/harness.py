@@ -252,6 +252,15 @@ class Harness:
         memory[:] = image
         return memory
 
+    def load(self, library: str, symbol: str) -> str:
+        """Load a kernel; "" or why it cannot be."""
+        self.calls += 1
+        try:
+            reply = self.sandbox.ask({"what": "load", "library": library, "symbol": symbol}, seconds=self.seconds)
+        except WorkerDied as death:
+            return f"loading it: {death.reason}"
+        return f"cannot be loaded: {reply['failed']}" if "failed" in reply else ""
+
     def plan(self, inv: Invocation, how: How | None = None) -> Plan:
         """Shapes and workspace, by the kernel's own infer and workspace entries; inputs hold their data."""
         how = how or How()

@@ -128,10 +128,12 @@ class TorchServer:
         self.stop()
 
     def call(
-        self, overload: str, arguments: Mapping[str, object], dtypes: Mapping[str, str] | None = None,
+        self, overload: str, arguments: Mapping[str, object], dtypes: Mapping[str, str] | None = None, *,
+        in_order: bool = False,
     ) -> list[Array | None]:
         """The outputs of `overload` (`aten.add.Tensor`) on arguments by name; `dtypes` names those that are dtypes.
 
+        in_order: the names are the caller's own; arguments are taken in the order of the overload's schema.
         Raises `TorchError` when torch refuses, `TorchCrashed` when it dies, `TorchMissing` when it is not there.
         """
         self.start()
@@ -140,7 +142,8 @@ class TorchServer:
         encoded = {name: encode(value, arrays) for name, value in arguments.items()}
         encoded |= {name: {"dtype": dtype} for name, dtype in (dtypes or {}).items()}
         try:
-            self._process.stdin.write(_pack({"version": VERSION, "overload": overload, "arguments": encoded}, arrays))
+            request = {"version": VERSION, "overload": overload, "arguments": encoded, "in_order": in_order}
+            self._process.stdin.write(_pack(request, arrays))
             self._process.stdin.flush()
         except BrokenPipeError:
             raise TorchCrashed(self._bury()) from None
@@ -205,27 +208,34 @@ def _decode(torch: Any, value: dict[str, Any], arrays: Mapping[str, Array]) -> A
     return value["value"]
 
 
-def _answer(torch: Any, message: Mapping[str, Any], arrays: Mapping[str, Array]) -> tuple[dict[str, Any], dict[str, Array]]:
+def _answer(
+    torch: Any, message: Mapping[str, Any], arrays: Mapping[str, Array]
+) -> tuple[dict[str, Any], dict[str, Array]]:
     try:
         space, name, overload = message["overload"].split(".")
         function = getattr(getattr(getattr(torch.ops, space), name), overload)
         arguments = {k: _decode(torch, v, arrays) for k, v in message["arguments"].items()}
+        if message["in_order"]:
+            names = [a.name for a in function._schema.arguments]
+            if not set(arguments) <= set(names):
+                arguments = dict(zip(names, arguments.values(), strict=False))
         with torch.no_grad():
             result = function(**arguments)
     except Exception as error:
-        return {"error": f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"}, {}
+        said = (str(error).strip().splitlines() or [""])[0]
+        return {"error": f"{type(error).__name__}: {said}"}, {}
     items = list(result) if isinstance(result, list | tuple) else [result]
     outputs: dict[str, Array] = {}
-    names: list[str | None] = []
+    given: list[str | None] = []
     for k, item in enumerate(items):
         if item is None:
-            names.append(None)
+            given.append(None)
             continue
         tensor = item if isinstance(item, torch.Tensor) else torch.as_tensor(item)
         tensor = tensor.float() if tensor.dtype in (torch.bfloat16,) else tensor
         outputs[f"o{k}"] = tensor.detach().resolve_conj().resolve_neg().contiguous().numpy()
-        names.append(f"o{k}")
-    return {"outputs": names}, outputs
+        given.append(f"o{k}")
+    return {"outputs": given}, outputs
 
 
 def serve(inbox: BinaryIO, outbox: BinaryIO) -> None:

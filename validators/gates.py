@@ -1,0 +1,356 @@
+"""The gates on a kernel, as one table: what each proves, and how many cases it must run to prove anything.
+
+A gate is a function from a `Session` to a `GateResult`.  Each looks at one thing only and runs in the circumstances
+that show it: numerics on clean memory, memory on poisoned memory, determinism under every order of the pool.  So a
+failure names its kind, and the tests can hold each gate to wrong kernels that it alone rejects.
+
+May import: everything of the judge; never what prints kernels.
+To add a gate: a function here (or a module of its own), a row in `GATES`, two wrong kernels in tests/validators/corpus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from . import abi
+from .candidate import build
+from .gradients import gate_gradient
+from .harness import Array, How, Outcome
+from .layouts import LAYOUTS, lay_out
+from .lint import lint
+from .meaning import gate_meaning
+from .refusals import gate_errors
+from .session import Session
+from .trial import FREE_LIMIT, Subject, Trial, bits_differ, compare, shrink, size_of
+from .verdict import NOT_APPLICABLE, Failure, GateResult
+
+__all__ = ["GATE", "GATES", "Gate"]
+
+# ---- before anything runs ----------------------------------------------------------------------------------------
+
+_MARCH = {"cpu-avx512": "x86-64-v4", "cpu-avx2": "x86-64-v3"}
+
+
+def gate_lint(s: Session) -> GateResult:
+    """Source rules on every text, forward and gradient."""
+    tally = s.tally("lint")
+    for text in (*s.texts, *s.grad_texts):
+        found = lint(text.source, [text.symbol], march=_MARCH.get(text.dialect))
+        if not found:
+            tally.passed()
+            continue
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        tally.fail(Failure(f"{text.symbol}: {found[0]}{more}", shrunken=found[0].place.excerpt()))
+    return tally.result()
+
+
+def gate_build(s: Session) -> GateResult:
+    """Every text compiles, loads, and has its three entries."""
+    tally = s.tally("build")
+    texts = [*s.texts, *s.grad_texts]
+    built = build(texts)
+    s.built = built[: len(s.texts)]
+    keys = list(s.ops)
+    s.subjects = {key: Subject(s.ops[key], b, s.harness) for key, b in zip(keys, s.built, strict=True)}
+    s.grad_built = dict(zip(keys, built[len(s.texts) :], strict=False))
+    for b in built:
+        trouble = b.trouble or s.harness.load(b.library, b.text.symbol)
+        if trouble:
+            tally.fail(Failure(f"{b.text.symbol}: {trouble}"))
+        else:
+            tally.passed()
+    return tally.result()
+
+
+# ---- values ------------------------------------------------------------------------------------------------------
+
+
+def judge_values(subject: Subject, trial: Trial, outcome: Outcome) -> tuple[list[str], float, float]:
+    """Refusals, crashes and wrong values of one run, as (what is wrong, worst ratio, free share)."""
+    if outcome.crash:
+        return [outcome.crash], float("inf"), 0.0
+    if outcome.status != abi.OK:
+        return [f"the kernel refused with {abi.error_name(outcome.status)} {dict(outcome.error)}"], float("inf"), 0.0
+    want = subject.want(trial)
+    assert isinstance(want, dict)
+    return compare(subject.op, outcome, want)
+
+
+def _plain_values(subject: Subject, trial: Trial) -> tuple[list[str], float, float]:
+    base = subject.base(trial)
+    if base.trouble:
+        return [base.trouble], float("inf"), 0.0
+    want = subject.want(trial)
+    assert isinstance(want, dict)
+    shapes = tuple(want[t.name].shape for t in subject.op.outputs)
+    if base.plan.shapes != shapes:
+        return [f"infer says {list(map(list, base.plan.shapes))}, the shapes are {list(map(list, shapes))}"], float("inf"), 0.0
+    return judge_values(subject, trial, base.outcome)
+
+
+def gate_numerics(s: Session) -> GateResult:
+    """Every case, contiguous, on clean memory: shapes as the oracle's, every element within its bound."""
+    tally = s.tally("numerics")
+    loose = 0
+    for trial, subject in s.each("numerics", s.trials):
+        wrong, ratio, free = _plain_values(subject, trial)
+        if wrong:
+            small = shrink(trial, lambda t, at=subject: _still_wrong(at, t))
+            message = _plain_values(subject, small)[0][0] if small is not trial else wrong[0]
+            tally.fail(s.failure(message, trial, small), ratio)
+        elif free > FREE_LIMIT:
+            loose += 1
+        else:
+            tally.passed(ratio)
+    if loose:
+        tally.note(f"{loose} case(s) bound too little to count")
+    return tally.result()
+
+
+def _still_wrong(subject: Subject, trial: Trial) -> bool:
+    return isinstance(subject.want(trial), dict) and bool(_plain_values(subject, trial)[0])
+
+
+def gate_layouts(s: Session) -> GateResult:
+    """The same cases with inputs and outputs transposed, sliced, expanded, offset, reversed: values within bounds."""
+    tally = s.tally("layouts")
+    rng = np.random.default_rng(s.seed)
+    for trial, subject in s.sound("layouts", s.spread(48 if s.full else 6)):
+        for name, laid, outputs in arrangements(s, subject, trial, rng):
+            if not isinstance(subject.want(laid), dict):
+                continue
+            inv = subject.invocation(laid, outputs=outputs)
+            plan = subject.plan(laid, inv)
+            if plan.crash or plan.status != abi.OK:
+                wrong, ratio = [f"infer: {plan.crash or abi.error_name(plan.status)}"], float("inf")
+            else:
+                wrong, ratio, _ = judge_values(subject, laid, subject.harness.run(inv, workspace=plan.workspace))
+            subject.forget(laid)
+            if wrong:
+                strides = ", ".join(f"{k} {list(v.strides)}" for k, v in {**laid.arrays, **outputs}.items())
+                tally.fail(s.failure(f"layout {name} (strides in bytes: {strides}): {wrong[0]}", laid), ratio)
+            else:
+                tally.passed(ratio)
+    return tally.result()
+
+
+def arrangements(
+    s: Session, subject: Subject, trial: Trial, rng: np.random.Generator
+) -> Iterator[tuple[str, Trial, dict[str, Array]]]:
+    """(name, the trial with its inputs laid out, output templates) for each layout that the shapes admit.
+
+    Also inputs alone, outputs alone, and every tensor in a layout of its own.
+    """
+    base = subject.base(trial)
+    plain = dict(zip((t.name for t in subject.op.outputs), base.outcome.outputs, strict=True))
+    names = [n for n in LAYOUTS if n != "contiguous"]
+    ways: list[tuple[str, dict[str, str], dict[str, str]]] = []
+    for name in names:
+        # What an output is written to never overlaps itself.
+        out = "sliced" if name == "expanded" else name
+        ways.append((name, dict.fromkeys(trial.arrays, name), dict.fromkeys(plain, out)))
+    ways.append(("inputs sliced", dict.fromkeys(trial.arrays, "sliced"), dict.fromkeys(plain, "contiguous")))
+    ways.append(("outputs transposed", dict.fromkeys(trial.arrays, "contiguous"), dict.fromkeys(plain, "transposed")))
+    ways.append((
+        "mixed", {k: str(rng.choice(names)) for k in trial.arrays},
+        {k: str(rng.choice([n for n in names if n != "expanded"])) for k in plain},
+    ))
+    if not s.full:
+        ways = [ways[int(k)] for k in rng.permutation(len(ways))[:4]]
+    for name, given, taken in ways:
+        arrays = {k: lay_out(a, given[k], rng) for k, a in trial.arrays.items()}
+        outputs = {k: lay_out(a, taken[k], rng) for k, a in plain.items()}
+        moved = any(given[k] == "offset" or a.strides != trial.arrays[k].strides for k, a in arrays.items())
+        moved = moved or any(taken[k] == "offset" or a.strides != plain[k].strides for k, a in outputs.items())
+        if moved:
+            yield name, trial.with_arrays(arrays, f"/{name.replace(' ', '-')}"), outputs
+
+
+# ---- memory ------------------------------------------------------------------------------------------------------
+
+
+def gate_memory(s: Session) -> GateResult:
+    """Reads its inputs only, writes its outputs only, all of them.
+
+    Two poisons in outputs and workspace must give the same bits; no byte of an input, of a guard or between an
+    output's elements may change; and with guard pages at both ends and inputs locked nothing may fault.
+    """
+    tally = s.tally("memory")
+    for trial, subject in s.sound("memory", s.spread(64 if s.full else 8)):
+        trouble = _memory_trouble(subject, trial)
+        if trouble:
+            tally.fail(s.failure(trouble, trial))
+        else:
+            tally.passed()
+    return tally.result()
+
+
+def _memory_trouble(subject: Subject, trial: Trial) -> str:
+    base = subject.base(trial)
+    if base.outcome.damage:
+        return base.outcome.damage[0]
+    inv, workspace = subject.invocation(trial), base.plan.workspace
+    for fill in ("high", "ones"):
+        outcome = subject.harness.run(inv, How(fill=fill), workspace=workspace)
+        if outcome.crash:
+            return f"with poisoned outputs and workspace: {outcome.crash}"
+        if outcome.status != abi.OK:
+            return f"with poisoned outputs and workspace: refused with {abi.error_name(outcome.status)}"
+        if outcome.damage:
+            return outcome.damage[0]
+        if differs := bits_differ(subject.op, base.outcome, outcome):
+            return f"reads what outputs or workspace held before, or leaves elements unwritten: {differs}"
+    for placement in ("end", "start"):
+        locked = How(placement=placement, guard=True, read_only=True)
+        if (outcome := subject.harness.run(inv, locked, workspace=workspace)).crash:
+            again = subject.harness.run(inv, replace(locked, read_only=False), workspace=workspace)
+            edge = "past an end" if placement == "end" else "before a start"
+            what = f"reads or writes {edge} of a buffer" if again.crash else "writes to an input"
+            return f"{what}: {outcome.crash}"
+    return ""
+
+
+# ---- determinism -------------------------------------------------------------------------------------------------
+
+
+def gate_determinism(s: Session) -> GateResult:
+    """The same bits every time: again, for any number of threads, any order of pieces, and after other contents."""
+    tally = s.tally("determinism")
+    chosen = s.spread(40 if s.full else 6)
+    large = max(s.trials, key=size_of, default=None)
+    for trial, subject in s.sound("determinism", chosen):
+        trouble = _order_trouble(subject, trial, s.seed, 1) or _contents_trouble(subject, trial)
+        if trouble:
+            tally.fail(s.failure(trouble, trial))
+        else:
+            tally.passed()
+    if large is not None:  # long pieces, so that threads really overlap
+        for trial, subject in s.sound("determinism", [large]):
+            trouble = _order_trouble(subject, trial, s.seed, 10 if s.full else 3)
+            if trouble:
+                tally.fail(s.failure(trouble, trial))
+            else:
+                tally.passed()
+    return tally.result()
+
+
+def _order_trouble(subject: Subject, trial: Trial, seed: int, rounds: int) -> str:
+    base = subject.base(trial)
+    inv = subject.invocation(trial)
+    ways = [
+        ("run again", How()),
+        ("with the pool's pieces in reverse", How(parallel=True, order="reverse")),
+        ("with the pool's pieces shuffled", How(parallel=True, order="shuffled", seed=seed, threads=3)),
+        ("on 2 threads", How(parallel=True, threads=2)),
+        ("on 3 threads", How(parallel=True, threads=3, order="reverse")),
+    ]
+    for _ in range(rounds):
+        for said, how in ways:
+            plan = subject.plan(trial, inv, how.threads)
+            outcome = subject.harness.run(inv, how, workspace=max(plan.workspace, 0))
+            if outcome.crash:
+                return f"{said}: {outcome.crash}"
+            if outcome.status != abi.OK:
+                return f"{said}: refused with {abi.error_name(outcome.status)}"
+            if outcome.damage:
+                return f"{said}: {outcome.damage[0]}"
+            if differs := bits_differ(subject.op, base.outcome, outcome):
+                return f"{said}: {differs}"
+    return ""
+
+
+def _contents_trouble(subject: Subject, trial: Trial) -> str:
+    """Other contents at the same addresses, then the first again."""
+    other = trial.with_arrays({k: _turned(a) for k, a in trial.arrays.items()}, "~turned")
+    if not isinstance(subject.want(other), dict):
+        return ""
+    base = subject.base(trial)
+    wrong, _, _ = _plain_values(subject, other)
+    if wrong:
+        return f"other contents at the same addresses: {wrong[0]}"
+    again = subject.harness.run(subject.invocation(trial), workspace=base.plan.workspace)
+    if again.crash:
+        return again.crash
+    return bits_differ(subject.op, base.outcome, again)
+
+
+def _turned(a: Array) -> Array:
+    """The same elements in reverse: another answer, and whatever held of every element still does."""
+    return np.ascontiguousarray(a.reshape(-1)[::-1]).reshape(a.shape)
+
+
+# ---- in place ----------------------------------------------------------------------------------------------------
+
+
+def gate_inplace(s: Session) -> GateResult:
+    """Where the spec lets an output take an input's storage: the same bits as apart."""
+    tally = s.tally("inplace")
+    pairs = {pair for op in s.ops.values() for pair in op.inplace}
+    if not s.spec.inplace:
+        return replace(tally.result(), state=NOT_APPLICABLE, minimum=0, note="the spec declares no in-place form")
+    for trial, subject in s.sound("inplace", s.spread(48 if s.full else 8)):
+        for out, given in sorted(pairs):
+            want = subject.want(trial)
+            assert isinstance(want, dict)
+            array = trial.arrays.get(given)
+            kind = next((t.dtype for t in subject.op.inputs if t.name == given), None)
+            if array is None or array.shape != want[out].shape or kind is not subject.op.tensor(out).dtype:
+                continue
+            trouble = _inplace_trouble(subject, trial, out, given)
+            if trouble:
+                tally.fail(s.failure(f"{out} over {given}: {trouble}", trial))
+            else:
+                tally.passed()
+    return tally.result()
+
+
+def _inplace_trouble(subject: Subject, trial: Trial, out: str, given: str) -> str:
+    base = subject.base(trial)
+    inv = subject.invocation(trial, alias={out: given})
+    for how in (How(), How(parallel=True, threads=2)):
+        plan = subject.plan(trial, inv, how.threads)
+        outcome = subject.harness.run(inv, how, workspace=max(plan.workspace, 0))
+        if outcome.crash:
+            return outcome.crash
+        if outcome.status != abi.OK:
+            return f"refused with {abi.error_name(outcome.status)}"
+        if outcome.damage:
+            return outcome.damage[0]
+        if differs := bits_differ(subject.op, base.outcome, outcome):
+            return differs
+    return ""
+
+
+# ---- the table ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A row: the gate's name, what it proves, and how many cases it needs at the quick and the full tier."""
+
+    name: str
+    what: str
+    quick: int
+    full: int
+    run: Callable[[Session], GateResult]
+
+    def minimum(self, full: bool) -> int:
+        return self.full if full else self.quick
+
+
+GATES: tuple[Gate, ...] = (
+    Gate("meaning", "`compute` agrees with a source that its author did not write", 4, 8, gate_meaning),
+    Gate("lint", "the source does only what a kernel may", 1, 1, gate_lint),
+    Gate("build", "it compiles, loads and exports its entries", 1, 1, gate_build),
+    Gate("numerics", "every element is within its computed bound", 6, 12, gate_numerics),
+    Gate("layouts", "any strides of inputs and outputs", 4, 8, gate_layouts),
+    Gate("memory", "inputs untouched, outputs whole, nothing else read or written", 4, 8, gate_memory),
+    Gate("determinism", "the same bits again, on any threads, in any order", 4, 8, gate_determinism),
+    Gate("errors", "what the spec refuses is refused, with the right error", 1, 2, gate_errors),
+    Gate("gradient", "the adjoint is the derivative, and its kernel computes it", 2, 4, gate_gradient),
+    Gate("inplace", "written over its input, the same bits", 1, 2, gate_inplace),
+)
+GATE: dict[str, Gate] = {gate.name: gate for gate in GATES}

@@ -1,0 +1,287 @@
+"""The gate `gradient`: the adjoint program is the derivative of the operator, and its kernel computes it.
+
+Three proofs.  (1) In f64, by the oracle alone: the adjoint's outputs against finite differences of the forward, along
+random directions and for single elements, with Richardson's extrapolation, whose two estimates also say how far the
+difference can be trusted.  (2) A declared adjoint against the derived one, ball against ball.  (3) The adjoint's
+kernel against the adjoint's oracle by the ball bound, on saved values rounded as a forward kernel would round them.
+
+May import: bind, normal, grad of the generator; ball, oracle, session, trial, values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..generator.bind import bind
+from ..generator.bound import BindKey, BoundOp
+from ..generator.errors import OpwrightError
+from ..generator.grad import adjoint, with_saved
+from ..generator.normal import normalise
+from ..generator.spec import OpSpec
+from .ball import Ball
+from .extents import OracleError
+from .harness import Array
+from .lift import lift_key, lift_trial
+from .oracle import OracleRefusal, OracleTooLarge, evaluate
+from .session import Session, Tally
+from .trial import Subject, Trial, compare, describe, size_of
+from .values import to_array
+from .verdict import NOT_APPLICABLE, Failure, GateResult
+
+__all__ = ["gate_gradient"]
+
+#: The two steps' estimates may differ by this share of the scale before a difference proves nothing.
+_ROUGH = 1e-3
+#: What f64 differences at these steps can resolve, as a share of the scale.
+_RESOLVED = 1e-7
+_STEP = 2.0**-10
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """A trial in f64, ready for differences: the forward with what is saved, the adjoint, and a cotangent."""
+
+    trial: Trial
+    forward: BoundOp
+    backward: BoundOp
+    cotangents: Mapping[str, Array]
+
+    def loss(self, arrays: Mapping[str, Array]) -> float:
+        out = evaluate(self.forward, arrays, self.trial.attrs)
+        total = 0.0
+        for name, ct in self.cotangents.items():
+            total += float(np.sum(np.where(ct == 0, 0.0, ct * out[name].value)))
+        return total
+
+
+def _attrs(op: BoundOp, trial: Trial) -> dict[str, Any]:
+    return {a.name: trial.attrs.get(a.name) if trial.attrs.get(a.name) is not None else a.default for a in op.attrs}
+
+
+def _cotangents(op: BoundOp, want: Mapping[str, Ball], rng: np.random.Generator) -> dict[str, Array]:
+    """Output -> a random cotangent of its shape, for outputs that have one."""
+    return {
+        t.name: rng.integers(-8, 9, want[t.name].shape).astype(np.float64) / 8 + 0.0625
+        for t in op.outputs if t.dtype.is_inexact and not t.aux
+    }
+
+
+def backward_inputs(
+    backward: BoundOp, trial: Trial, forward: Mapping[str, Ball], cotangents: Mapping[str, Array]
+) -> dict[str, Array]:
+    """What the adjoint reads: the forward's inputs, its saved outputs rounded to their dtype, `d<output>`."""
+    out: dict[str, Array] = {}
+    for t in backward.inputs:
+        if t.name in trial.arrays:
+            out[t.name] = trial.arrays[t.name]
+        elif t.name in forward:
+            out[t.name] = to_array(forward[t.name].value, t.dtype)
+        elif t.name.startswith("d") and t.name[1:] in cotangents:
+            out[t.name] = to_array(cotangents[t.name[1:]], t.dtype)
+        else:
+            raise OracleError(f"{backward.name}: nothing says what its input `{t.name}` holds")
+    return out
+
+
+def _out_shapes(backward: BoundOp, trial: Trial) -> dict[str, tuple[int, ...]]:
+    """The gradient of an input has its shape."""
+    return {t.name: trial.arrays[t.name[1:]].shape for t in backward.outputs if t.name[1:] in trial.arrays}
+
+
+def gradients_of(p: _Problem) -> dict[str, Ball]:
+    """The adjoint's outputs in f64."""
+    forward = evaluate(p.forward, p.trial.arrays, p.trial.attrs)
+    given = backward_inputs(p.backward, p.trial, forward, p.cotangents)
+    return evaluate(p.backward, given, p.trial.attrs, out_shapes=_out_shapes(p.backward, p.trial))
+
+
+# ---- finite differences ------------------------------------------------------------------------------------------
+
+
+def difference(loss: Callable[[float], float]) -> tuple[float, float, float]:
+    """The derivative of `loss` at 0, how far two estimates of it lie apart, and the size of what was subtracted."""
+    values = {h: loss(h) for h in (_STEP, -_STEP, _STEP / 2, -_STEP / 2)}
+    coarse = (values[_STEP] - values[-_STEP]) / (2 * _STEP)
+    fine = (values[_STEP / 2] - values[-_STEP / 2]) / _STEP
+    size = max(abs(v) for v in values.values())
+    return (4 * fine - coarse) / 3, abs(fine - coarse), size
+
+
+def _directions(shape: Sequence[int], count: int, rng: np.random.Generator) -> list[Array]:
+    """Random directions, then single elements."""
+    n = int(np.prod(shape))
+    if not n:
+        return []
+    out = [rng.choice(np.array([-1.0, -0.5, 0.5, 1.0]), size=tuple(shape)) for _ in range(min(count, 2))]
+    for at in rng.permutation(n)[: max(0, count - len(out))]:
+        one = np.zeros(n)
+        one[at] = 1
+        out.append(one.reshape(tuple(shape)))
+    return out
+
+
+def check_differences(p: _Problem, tally: Tally, say: Callable[[str], Failure], count: int, rng: np.random.Generator) -> int:
+    """Compare the adjoint with differences; returns how many proved nothing (a kink, an overflow)."""
+    found = gradients_of(p)
+    rough = 0
+    for t in p.backward.outputs:
+        name = t.name[1:]
+        if name not in p.trial.arrays:
+            continue
+        x, g = p.trial.arrays[name], found[t.name].value
+        for direction in _directions(x.shape, count, rng):
+            def loss(h: float, along: Array = direction, at: Array = x, which: str = name) -> float:
+                return p.loss({**p.trial.arrays, which: at + h * along})
+
+            try:
+                wanted, apart, size = difference(loss)
+            except OracleRefusal:
+                rough += 1
+                continue
+            got = float(np.sum(g * direction))
+            scale = max(float(np.sum(np.abs(g * direction))), abs(wanted), size * 1e-3, 1e-12)
+            if not np.isfinite(wanted) or apart > _ROUGH * scale:
+                rough += 1
+                continue
+            allowed = apart + _RESOLVED * scale
+            if abs(got - wanted) <= allowed:
+                tally.passed(abs(got - wanted) / allowed)
+            else:
+                kind = "an element" if np.count_nonzero(direction) == 1 else "a random direction"
+                tally.fail(say(f"{t.name} along {kind} is {got:.9g}, finite differences say {wanted:.9g} "
+                               f"(trusted to {allowed:.2g})"), abs(got - wanted) / allowed)
+    return rough
+
+
+# ---- declared against derived ------------------------------------------------------------------------------------
+
+
+def derived(spec: OpSpec, key: BindKey) -> tuple[BoundOp, BoundOp]:
+    """The forward with its saved values as outputs, and the adjoint that the generator derives."""
+    assert spec.grad is not None
+    op = normalise(bind(spec, key))
+    return with_saved(op, spec.grad.save), adjoint(op, spec.grad.wrt, spec.grad.save)
+
+
+def check_declared(s: Session, p: _Problem, tally: Tally, say: Callable[[str], Failure]) -> None:
+    """Both adjoints in f64 on the same inputs: the balls must meet everywhere."""
+    forward, other = derived(s.spec, p.trial.key)
+    declared, second = gradients_of(p), gradients_of(replace(p, forward=forward, backward=other))
+    for t in p.backward.outputs:
+        if t.name not in second:
+            continue
+        a, b = declared[t.name], second[t.name]
+        with np.errstate(all="ignore"):
+            near = np.abs(a.value - b.value) <= 4 * (a.radius + b.radius)
+            near |= (a.value == b.value) | (np.isnan(a.value) & np.isnan(b.value)) | a.free | b.free
+        if near.all():
+            tally.passed()
+        else:
+            at = tuple(int(i) for i in np.argwhere(~near)[0])
+            tally.fail(say(f"declared {t.name} {list(at)} is {a.value[at]:.9g}, the derived one {b.value[at]:.9g}"))
+
+
+# ---- the gate ----------------------------------------------------------------------------------------------------
+
+
+def gate_gradient(s: Session) -> GateResult:
+    """Finite differences, declared against derived, and the adjoint's kernel."""
+    tally = s.tally("gradient")
+    decl = s.spec.grad
+    if decl is None or decl.none is not None or not s.grad_texts:
+        why = "the spec declares no gradient" if decl is None else f"no gradient: {decl.none}" if decl.none else ""
+        if decl is not None and decl.none is None:
+            tally.note("the source gives no gradient kernels for a declared gradient")
+            return tally.result()
+        return replace(tally.result(), state=NOT_APPLICABLE, minimum=0, note=why)
+    rng = np.random.default_rng(s.seed)
+    smooth = [t for t in s.spread(96) if 0 < size_of(t) <= 400 and _finite(t)]
+    rough = 0
+    seen: set[BindKey] = set()
+    for trial in smooth:
+        key = lift_key(s.spec, trial.key)
+        if key is None or (key in seen and len(seen) >= (4 if s.full else 2)):
+            continue
+        if tally.cases >= (200 if s.full else 24):
+            break
+        seen.add(key)
+        rough += _prove(s, lift_trial(trial, key), key, tally, rng)
+    _judge_kernels(s, tally, rng)
+    if rough:
+        tally.note(f"{rough} difference(s) at a kink or beyond f64")
+    return tally.result()
+
+
+def _finite(trial: Trial) -> bool:
+    return all(np.isfinite(a.astype(np.complex128)).all() for a in trial.arrays.values())
+
+
+def _prove(s: Session, trial: Trial, key: BindKey, tally: Tally, rng: np.random.Generator) -> int:
+    def say(message: str) -> Failure:
+        return Failure(message, trial.name, describe(trial), s.repeat(trial))
+
+    assert s.spec.grad is not None
+    try:
+        forward = with_saved(normalise(bind(s.spec, key)), s.spec.grad.save)
+        backward = s.source.gradient_op(key)
+        want = evaluate(forward, trial.arrays, trial.attrs)
+        p = _Problem(trial, forward, backward, _cotangents(forward, want, rng))
+        rough = check_differences(p, tally, say, 8 if s.full else 3, rng)
+        if s.spec.grad.compute is not None and s.spec.grad.against_derive:
+            check_declared(s, p, tally, say)
+    except OracleRefusal:
+        return 0
+    except OracleTooLarge:
+        return 0
+    except (OracleError, OpwrightError) as error:
+        tally.fail(say(f"the adjoint in f64: {error}"))
+        return 0
+    return rough
+
+
+def _judge_kernels(s: Session, tally: Tally, rng: np.random.Generator) -> None:
+    """The adjoint's kernels by the ball bound, cotangents contiguous and expanded."""
+    assert s.spec.grad is not None
+    for trial in s.spread(48 if s.full else 6):
+        built = s.grad_built.get(trial.key)
+        if built is None:
+            continue
+        forward = with_saved(normalise(bind(s.spec, trial.key)), s.spec.grad.save)
+        backward = s.source.gradient_op(trial.key)
+        subject = Subject(backward, built, s.harness)
+        try:
+            want = evaluate(forward, trial.arrays, _attrs(forward, trial))
+        except (OracleRefusal, OracleTooLarge):
+            continue
+        ones = _cotangents(forward, want, rng)
+        flat = {n: np.full(ct.shape, 0.75) for n, ct in ones.items()}
+        for said, cotangents in (("", ones), (" with an expanded cotangent", flat)):
+            arrays = backward_inputs(backward, trial, want, cotangents)
+            if said:
+                arrays = {
+                    n: np.broadcast_to(a.reshape(-1)[0], a.shape) if n[1:] in cotangents and a.size else a
+                    for n, a in arrays.items()
+                }
+            name = f"{trial.name}/grad{'-expanded' if said else ''}"
+            case = replace(trial, name=name, arrays=arrays, out_shapes=_out_shapes(backward, trial))
+            if not isinstance(subject.want(case), dict):
+                continue
+            base = subject.base(case)
+            answer = subject.want(case)
+            assert isinstance(answer, dict)
+            wrong, ratio, _ = ([base.trouble], float("inf"), 0.0) if base.trouble else compare(
+                backward, base.outcome, answer
+            )
+            if not wrong and base.outcome.damage:
+                wrong = [base.outcome.damage[0]]
+            if wrong:
+                tally.fail(Failure(f"the adjoint's kernel{said}: {wrong[0]}", trial.name, describe(case),
+                                   s.repeat(trial)), ratio)
+            else:
+                tally.passed(ratio)
+            subject.forget(case)
+

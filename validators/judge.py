@@ -1,0 +1,137 @@
+"""`judge`: all gates, in order, on one candidate; the verdict.
+
+The order is cheap before dear and safe before unsafe: what a spec means first; source rules before anything is built;
+nothing runs that did not build.  The candidate runs in a sandboxed child, the oracle and every comparison here.
+
+May import: everything of the judge, generator.{bind, bound, spec, errors}, toolchain.  To add a gate see `gates.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Sequence
+
+from .. import toolchain
+from ..generator.bind import bind
+from ..generator.bound import BindKey, KernelText
+from ..generator.errors import OpwrightError, did_you_mean
+from ..generator.normal import normalise
+from ..generator.spec import OpSpec
+from .candidate import CandidateSource
+from .cases import make_cases
+from .evidence import text_hash
+from .gates import GATE, GATES
+from .harness import Harness
+from .sandbox import Limits, Sandbox
+from .session import Progress, Session
+from .trial import Trial
+from .verdict import FAILED, SKIPPED, Failure, GateResult, Verdict
+
+__all__ = ["TIERS", "CandidateSource", "judge"]
+
+TIERS = ("quick", "full")
+#: Gates that run nothing of the candidate's.
+_BEFORE = ("meaning", "lint", "build")
+
+
+def judge(
+    spec: OpSpec,
+    source: CandidateSource,
+    *,
+    tier: str = "quick",
+    seed: int = 0,
+    gates: Collection[str] | None = None,
+    case: str | None = None,
+    keys: Sequence[BindKey] | None = None,
+    progress: Progress | None = None,
+) -> Verdict:
+    """The verdict on a candidate.
+
+    tier      quick (about a second) or full
+    seed      of the drawn cases; the same seed repeats them
+    gates     names of the gates to run (default all; `build` runs when one after it needs it)
+    case      only the case of this name: the command that a failure prints
+    keys      only these keys (default: those of the cases)
+
+    Raises OpwrightError when the request is wrong or the machine lacks something; what the candidate does wrong is
+    in the verdict.
+    """
+    wanted = _wanted(tier, gates)
+    trials = make_trials(spec, tier, seed)
+    if keys is not None:
+        trials = [t for t in trials if t.key in set(keys)]
+    if case is not None:
+        named = [t for t in trials if t.name == case]
+        if not named:
+            raise OpwrightError(
+                f"{spec.op} has no case `{case}` at tier {tier} with seed {seed}",
+                hint=did_you_mean(case, [t.name for t in trials], what="cases"),
+            )
+        trials = named
+    order = list(dict.fromkeys(t.key for t in trials))
+    texts = source.forward(order) if order else []
+    grad_texts = source.gradient(order) if order else []
+    dialect = texts[0].dialect if texts else toolchain.native_dialect()
+    toolchain.require_dialect(dialect)
+    with contextlib.ExitStack() as stack:
+        box = stack.enter_context(Sandbox(limits=Limits()))
+        minimums = {g.name: 1 if case is not None else g.minimum(tier == "full") for g in GATES}
+        session = Session(
+            spec, source, tier, seed, trials, texts, grad_texts, {k: normalise(bind(spec, k)) for k in order},
+            Harness(box), minimums, progress,
+        )
+        results = _run(session, wanted, set(gates) if gates is not None else None)
+        level = box.level
+    missing = tuple(sorted(level.missing)) if level is not None else ()
+    session.place["compiler"] = toolchain.find_compiler().version
+    return Verdict(
+        spec.op, spec.meaning_hash(), session.meaning_source, dialect, _hash(texts, grad_texts), tier, seed,
+        tuple(results), tuple(sorted(k.show() for k in order)), missing, tuple(sorted(session.place.items())),
+    )
+
+
+def _wanted(tier: str, gates: Collection[str] | None) -> list[str]:
+    if tier not in TIERS:
+        raise OpwrightError(f"no tier `{tier}`", hint=f"one of {', '.join(TIERS)}")
+    for name in gates or ():
+        if name not in GATE:
+            raise OpwrightError(f"no gate `{name}`", hint=did_you_mean(name, GATE, what="gates"))
+    chosen = [g.name for g in GATES if gates is None or g.name in gates]
+    if any(name not in _BEFORE for name in chosen):
+        chosen = [g.name for g in GATES if g.name in chosen or g.name in ("lint", "build")]
+    return chosen
+
+
+def _run(s: Session, wanted: Sequence[str], asked: set[str] | None) -> list[GateResult]:
+    """Run the gates; after a failed `lint` nothing is built, after a failed `build` nothing runs."""
+    results: list[GateResult] = []
+    stopped = ""
+    for name in wanted:
+        gate = GATE[name]
+        if stopped and name not in ("meaning", "lint"):
+            results.append(GateResult(name, SKIPPED, minimum=s.minimums[name], note=f"{stopped} failed"))
+            continue
+        if s.progress is not None:
+            s.progress(name, 0, 0)
+        result = gate.run(s)
+        results.append(result)
+        if not result.ok and name in ("lint", "build"):
+            stopped = name
+    return [r for r in results if asked is None or r.name in asked or not r.ok]
+
+
+def make_trials(spec: OpSpec, tier: str, seed: int) -> list[Trial]:
+    """The cases as trials."""
+    report = make_cases(spec, tier, seed)
+    return [
+        Trial(c.name, c.key, c.operands, c.attrs, c.value_class) for c in report.cases
+    ]
+
+
+def _hash(texts: Sequence[KernelText], grad_texts: Sequence[KernelText]) -> str:
+    return text_hash([*texts, *grad_texts]) if texts else ""
+
+
+def broken(name: str, error: OpwrightError, minimum: int) -> GateResult:
+    """A gate that could not run because of what the candidate is."""
+    return GateResult(name, FAILED, 0, minimum, 1, (Failure(str(error)),))

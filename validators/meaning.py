@@ -1,0 +1,348 @@
+"""The gate `meaning`: `compute` is a claim, held against sources that its author did not write.
+
+In f64, i64, bool and c128: the ATen overloads of `aten:` (mandatory where one exists; torch runs as a server process),
+the NumPy or SciPy function of `reference:`, the second formulation of `also:`.  Another source must lie within the
+oracle's own ball for f64, and nothing else is allowed for.  At the full tier mutants of `compute` say how strong the
+cases are.
+
+May import: generator.{bind, bound, spec}, ball, lift, mutants, oracle, session, torch_server, trial.
+To add a kind of source: a function like `_against_reference`, and its place in `gate_meaning`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..generator.bind import bind
+from ..generator.errors import OpwrightError
+from ..generator.spec import AtenEntry, Only, OpSpec
+from ..generator.types import DType
+from .ball import Ball, check
+from .extents import OracleError
+from .harness import Array
+from .lift import lift_dtype, lift_key, lift_trial
+from .mutants import KillRate, kill_rate
+from .oracle import OracleRefusal, OracleTooLarge, evaluate
+from .session import Session, Tally
+from .torch_server import TorchCrashed, TorchError, TorchMissing, TorchServer
+from .trial import Trial, describe, size_of
+from .values import ARRAY
+from .verdict import NOT_APPLICABLE, NOT_HERE, Failure, GateResult
+
+__all__ = ["AUTHOR_ONLY", "aten_arguments", "gate_meaning", "measure_strength", "torch_server"]
+
+AUTHOR_ONLY = "author only"
+#: Elements of a case beyond which another source is not asked.
+_LARGEST = 1 << 16
+#: torch's way of saying that it has no kernel for a dtype: nothing to compare with, not a disagreement.
+_NO_KERNEL = ("not implemented for", "not currently supported", "does not support", "expected scalar type")
+
+
+@functools.cache
+def torch_server() -> TorchServer:
+    """One server for the process, started when first asked, stopped at exit."""
+    server = TorchServer()
+    atexit.register(server.stop)
+    return server
+
+
+def _value(spec: OpSpec, trial: Trial, name: str) -> Any:
+    """An attribute's value in this trial: given, or constant in the key, or its default."""
+    if name in trial.attrs:
+        return trial.attrs[name]
+    static = dict(trial.key.static)
+    if name in static:
+        return static[name]
+    decl = spec.attrs[name]
+    return decl.default if decl.has_default and decl.default_expr is None else None
+
+
+def _input(spec: OpSpec, trial: Trial, name: str) -> Any:
+    if not spec.inputs[name].is_list:
+        return trial.arrays.get(name)
+    items = []
+    while f"{name}.{len(items)}" in trial.arrays:
+        items.append(trial.arrays[f"{name}.{len(items)}"])
+    return items
+
+
+def aten_arguments(spec: OpSpec, entry: AtenEntry, trial: Trial) -> tuple[dict[str, Any], dict[str, str]] | None:
+    """The overload's arguments by name, and those that are dtypes; None when the overload cannot express the trial."""
+    pairs: Sequence[tuple[str, str | Only | None]] = (
+        entry.map if entry.map is not None else tuple((n, n) for n in (*spec.inputs, *spec.attrs))
+    )
+    arguments: dict[str, Any] = {}
+    dtypes: dict[str, str] = {}
+    named = {to for _, to in pairs if isinstance(to, str)}
+    for name in spec.inputs:
+        if name not in named and _input(spec, trial, name) not in (None, []):
+            return None
+    for name, decl in spec.attrs.items():
+        if name in named:
+            continue
+        wanted = entry.set.get(name, decl.default if decl.has_default else None)
+        if _plain(_value(spec, trial, name)) != _plain(wanted):
+            return None
+    for argument, to in pairs:
+        if to is None:
+            continue
+        if isinstance(to, Only):
+            arguments[argument] = to.value
+        elif to in spec.inputs:
+            arguments[argument] = _input(spec, trial, to)
+        else:
+            value = _value(spec, trial, to)
+            if spec.attrs[to].kind == "dtype":
+                if value is not None:
+                    dtypes[argument] = str(value.value if isinstance(value, DType) else value)
+            elif isinstance(value, tuple | list):
+                arguments[argument] = list(value)
+            elif value is not None:
+                arguments[argument] = value
+    return arguments, dtypes
+
+
+def _plain(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+# ---- the trials --------------------------------------------------------------------------------------------------
+
+
+def _lifted(s: Session, limit: int) -> list[Trial]:
+    """Trials in f64; of the same case in several dtypes the first.  As they are where f64 is not admitted."""
+    out: list[Trial] = []
+    seen: set[tuple[Any, ...]] = set()
+    for trial in s.spread(4 * limit):
+        if size_of(trial) > _LARGEST:
+            continue
+        key = lift_key(s.spec, trial.key)
+        lifted = trial if key is None else lift_trial(trial, key)
+        mark = (lifted.key, tuple((n, a.shape) for n, a in lifted.arrays.items()), str(lifted.attrs), lifted.values)
+        if mark not in seen:
+            seen.add(mark)
+            out.append(replace(lifted, attrs=_lifted_attrs(s.spec, lifted)))
+    return out[:limit]
+
+
+def _lifted_attrs(spec: OpSpec, trial: Trial) -> dict[str, Any]:
+    return {
+        name: lift_dtype(str(value)) if name in spec.attrs and spec.attrs[name].kind == "dtype" and value is not None else value
+        for name, value in trial.attrs.items()
+    }
+
+
+def _oracle(spec: OpSpec, trial: Trial) -> dict[str, Ball] | None:
+    """The oracle's balls; None where it refuses the call or cannot take it on."""
+    try:
+        return evaluate(bind(spec, trial.key), trial.arrays, trial.attrs)
+    except (OracleRefusal, OracleTooLarge):
+        return None
+
+
+def _disagreement(spec: OpSpec, want: Mapping[str, Ball], got: Mapping[str, Array | None]) -> tuple[str, float]:
+    """What another source says differently, and the worst ratio of a difference to its bound."""
+    worst = 0.0
+    for name, value in got.items():
+        ball = want[name]
+        if value is None:
+            return f"gives no `{name}`", float("inf")
+        if value.dtype != ARRAY[ball.dtype]:
+            return f"`{name}` is {value.dtype} there, {ball.dtype} here", float("inf")
+        result = check(value, ball, ball.dtype, signed_zero=False)
+        worst = max(worst, result.ratio)
+        if not result.passed:
+            said = result.reason.replace("got", "it says").replace("expected", "`compute` says")
+            return f"`{name}` {said}", worst
+    return "", worst
+
+
+# ---- the sources -------------------------------------------------------------------------------------------------
+
+
+def _against_aten(s: Session, entry: AtenEntry, trials: Sequence[Trial], tally: Tally) -> int:
+    server, compared, unsupported = torch_server(), 0, 0
+    returns = entry.returns or tuple(n for n, t in s.spec.outputs.items() if not t.aux)
+    for k, trial in enumerate(trials):
+        if s.progress is not None:
+            s.progress("meaning", k, len(trials))
+        call = aten_arguments(s.spec, entry, trial)
+        want = None if call is None else _oracle(s.spec, trial)
+        if call is None or want is None:
+            continue
+        try:
+            outputs = server.call(entry.overload, *call, in_order=entry.map is None)
+        except TorchCrashed as death:
+            tally.note(f"{entry.overload} crashed torch ({death}) on {describe(trial)}")
+            continue
+        except TorchError as refusal:
+            if any(words in str(refusal) for words in _NO_KERNEL):
+                unsupported += 1
+                continue
+            tally.fail(_failure(s, trial, f"{entry.overload} refuses this call: {refusal}"), float("inf"))
+            continue
+        wrong, ratio = _disagreement(s.spec, want, dict(zip(returns, outputs, strict=False)))
+        if not wrong and len(outputs) < len(returns):
+            wrong = f"gives {len(outputs)} outputs, `returns` names {len(returns)}"
+        if wrong:
+            tally.fail(_failure(s, trial, f"{entry.overload} {wrong}"), ratio)
+        else:
+            tally.passed(ratio)
+        compared += 1
+    if not compared:
+        tally.fail(Failure(f"{entry.overload} was compared on no case: its map expresses none of them"
+                           + (f" ({unsupported} had no kernel in torch)" if unsupported else "")))
+    return compared
+
+
+def _failure(s: Session, trial: Trial, message: str) -> Failure:
+    return Failure(message, trial.name, describe(trial), s.repeat(trial))
+
+
+def _against_reference(s: Session, path: str, trials: Sequence[Trial], tally: Tally) -> None:
+    """A function of NumPy or SciPy on the inputs in order, attributes by name."""
+    module, _, name = path.rpartition(".")
+    if module.split(".")[0] not in ("numpy", "scipy"):
+        tally.fail(Failure(f"`reference: {path}` is neither NumPy nor SciPy"))
+        return
+    try:
+        function = getattr(importlib.import_module(module), name)
+    except ImportError as error:
+        tally.note(f"not proven here: {error}")
+        return
+    except AttributeError:
+        tally.fail(Failure(f"there is no `{path}`"))
+        return
+    output = next(iter(s.spec.outputs))
+    for trial in trials:
+        want = _oracle(s.spec, trial)
+        if want is None:
+            continue
+        keywords = {n: v for n in s.spec.attrs if (v := _value(s.spec, trial, n)) is not None}
+        with np.errstate(all="ignore"):
+            got = np.asarray(function(*(_input(s.spec, trial, n) for n in s.spec.inputs), **keywords))
+        wrong, ratio = _disagreement(s.spec, want, {output: got})
+        if wrong:
+            tally.fail(_failure(s, trial, f"{path} {wrong}"), ratio)
+        else:
+            tally.passed(ratio)
+
+
+def _against_also(s: Session, trials: Sequence[Trial], tally: Tally) -> None:
+    """The second formulation, ball against ball."""
+    assert s.spec.also is not None
+    other = replace(s.spec, compute=s.spec.also)
+    for trial in trials:
+        want = _oracle(s.spec, trial)
+        if want is None:
+            continue
+        try:
+            second = _oracle(other, trial)
+        except OpwrightError as error:
+            tally.fail(Failure(f"`also`: {error}"))
+            return
+        said = "refuses what `compute` takes" if second is None else apart(want, second)
+        if said:
+            tally.fail(_failure(s, trial, f"`also` {said}"))
+        else:
+            tally.passed()
+
+
+def apart(a: Mapping[str, Ball], b: Mapping[str, Ball]) -> str:
+    """Where two balls do not meet, or an empty text."""
+    for name, x in a.items():
+        y = b[name]
+        if x.shape != y.shape or x.dtype is not y.dtype:
+            return f"gives `{name}` {y.dtype}{list(y.shape)}, not {x.dtype}{list(x.shape)}"
+        with np.errstate(all="ignore"):
+            near = (x.value == y.value) | x.free | y.free
+            if x.dtype.is_inexact:
+                near |= np.abs(x.value - y.value) <= x.radius + y.radius
+                near |= np.isnan(x.value) & np.isnan(y.value)
+            else:
+                off = np.abs(x.value.astype(np.float64) - y.value.astype(np.float64))
+                near |= off <= x.radius + y.radius
+            if x.choices is not None and y.choices is not None:
+                near |= (x.choices & y.choices).any(axis=-1)
+        if not near.all():
+            at = tuple(int(i) for i in np.argwhere(~near)[0])
+            return f"`{name}` {list(at)} is {y.value[at]}, `compute` says {x.value[at]}"
+    return ""
+
+
+# ---- how strong the cases are ------------------------------------------------------------------------------------
+
+
+def measure_strength(spec: OpSpec, trials: Sequence[Trial], *, limit: int = 40, cases: int = 12) -> KillRate:
+    """Which mutants of `compute` the trials tell from it; at most `limit` mutants on `cases` trials each."""
+    known: list[tuple[Trial, dict[str, Ball]]] = []
+    for trial in trials:
+        want = _oracle(spec, trial)
+        if want is not None and any(b.value.size for b in want.values()):
+            known.append((trial, want))
+        if len(known) >= cases:
+            break
+
+    def distinguishes(mutant: OpSpec) -> bool | None:
+        ran = False
+        for trial, want in known:
+            try:
+                got = evaluate(bind(mutant, trial.key), trial.arrays, trial.attrs)
+            except (OracleRefusal, OracleError):
+                return True  # it refuses, or leaves unwritten, what the original computes
+            except OracleTooLarge:
+                continue
+            except OpwrightError:
+                return None  # it does not bind: no such operator could be written
+            ran = True
+            if apart(want, got):
+                return True
+        return False if ran else None
+
+    return kill_rate(spec, distinguishes, limit=limit)
+
+
+# ---- the gate ----------------------------------------------------------------------------------------------------
+
+
+def gate_meaning(s: Session) -> GateResult:
+    """All sources that the spec names; `s.meaning_source` says which one vouches."""
+    tally = s.tally("meaning")
+    trials = _lifted(s, 48 if s.full else 10)
+    sources: list[str] = []
+    missing = ""
+    try:
+        for entry in s.spec.aten:
+            _against_aten(s, entry, trials, tally)
+            sources.append(entry.overload)
+        if s.spec.aten:
+            s.place["torch"] = torch_server().version
+    except TorchMissing as error:
+        missing = str(error)
+    except (OracleError, OpwrightError) as error:
+        tally.fail(Failure(f"the oracle: {error}"))
+    if s.spec.reference is not None:
+        _against_reference(s, s.spec.reference, trials, tally)
+        sources.append(s.spec.reference)
+    if s.spec.also is not None:
+        _against_also(s, trials, tally)
+        sources.append("also")
+    strength = measure_strength(s.spec, trials) if s.full and not tally.failed else None
+    result = tally.result()
+    if strength is not None:
+        result = replace(result, strength=strength.to_json())
+    if missing and not tally.failed:
+        s.meaning_source = "not proven here"
+        return replace(result, state=NOT_HERE, note=f"not proven here: {missing}")
+    if not sources and not tally.failed:
+        s.meaning_source = AUTHOR_ONLY
+        return replace(result, state=NOT_APPLICABLE, minimum=0, note=f"meaning: {AUTHOR_ONLY}")
+    s.meaning_source = ", ".join(sources) or AUTHOR_ONLY
+    return result

@@ -1,0 +1,123 @@
+"""One judgement in progress: the trials, the built kernels, and the counting of a gate's cases.
+
+May import: candidate, harness, trial, verdict, generator.{bound, spec}.  Gates get a `Session` and return a `GateResult`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..generator.bound import BindKey, BoundOp, KernelText
+from ..generator.spec import OpSpec
+from .candidate import Built, CandidateSource
+from .harness import Harness
+from .trial import Subject, Trial, describe, size_of
+from .verdict import EMPTY, FAILED, PASSED, SHOWN, Failure, GateResult
+
+__all__ = ["Progress", "Session", "Tally"]
+
+#: Called with the gate's name, the cases done and the cases there are.
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass
+class Tally:
+    """Counts the cases of one gate; `result` judges the counts."""
+
+    name: str
+    minimum: int
+    cases: int = 0
+    failed: int = 0
+    failures: list[Failure] = field(default_factory=list)
+    worst: float = 0.0
+    notes: list[str] = field(default_factory=list)
+    started: float = field(default_factory=time.monotonic)
+
+    def passed(self, ratio: float = 0.0) -> None:
+        self.cases += 1
+        self.worst = max(self.worst, ratio)
+
+    def fail(self, failure: Failure, ratio: float = 0.0) -> None:
+        self.cases += 1
+        self.failed += 1
+        self.worst = max(self.worst, ratio)
+        if len(self.failures) < SHOWN:
+            self.failures.append(failure)
+
+    def note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def result(self) -> GateResult:
+        state = FAILED if self.failed else EMPTY if self.cases < self.minimum or not self.cases else PASSED
+        return GateResult(
+            self.name, state, self.cases, self.minimum, self.failed, tuple(self.failures), self.worst,
+            "; ".join(self.notes), time.monotonic() - self.started,
+        )
+
+
+@dataclass
+class Session:
+    """One judgement: the spec, its trials, and the built kernels by key."""
+
+    spec: OpSpec
+    source: CandidateSource
+    tier: str
+    seed: int
+    trials: Sequence[Trial]
+    texts: Sequence[KernelText]
+    grad_texts: Sequence[KernelText]
+    ops: Mapping[BindKey, BoundOp]
+    harness: Harness
+    minimums: Mapping[str, int]
+    progress: Progress | None = None
+    built: list[Built] = field(default_factory=list)
+    grad_built: dict[BindKey, Built] = field(default_factory=dict)
+    subjects: dict[BindKey, Subject] = field(default_factory=dict)
+    meaning_source: str = ""
+    place: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def full(self) -> bool:
+        return self.tier == "full"
+
+    def tally(self, name: str) -> Tally:
+        return Tally(name, self.minimums[name])
+
+    def repeat(self, trial: Trial) -> str:
+        """The one command that runs this case again."""
+        return f"opwright validate {self.spec.op} --case '{trial.name.split('~')[0]}' --seed {self.seed}"
+
+    def failure(self, message: str, trial: Trial, small: Trial | None = None) -> Failure:
+        return Failure(message, trial.name, describe(small or trial), self.repeat(trial))
+
+    def each(self, gate: str, trials: Iterable[Trial]) -> Iterator[tuple[Trial, Subject]]:
+        """Trials whose call the operator takes, with their kernels; tells the progress."""
+        chosen = list(trials)
+        for k, trial in enumerate(chosen):
+            if self.progress is not None:
+                self.progress(gate, k, len(chosen))
+            subject = self.subjects[trial.key]
+            if isinstance(subject.want(trial), dict):
+                yield trial, subject
+
+    def sound(self, gate: str, trials: Iterable[Trial]) -> Iterator[tuple[Trial, Subject]]:
+        """The same, left out those whose plain run gave nothing: numerics says so, once."""
+        for trial, subject in self.each(gate, trials):
+            if not subject.base(trial).trouble:
+                yield trial, subject
+
+    def spread(self, limit: int) -> list[Trial]:
+        """At most `limit` trials: of every key and class of values some, small ones first."""
+        groups: dict[tuple[BindKey, str], list[Trial]] = {}
+        for trial in sorted(self.trials, key=size_of):
+            groups.setdefault((trial.key, trial.values), []).append(trial)
+        out: list[Trial] = []
+        depth = 0
+        while len(out) < limit and any(depth < len(g) for g in groups.values()):
+            # Middle sizes first: the smallest are empty, the largest slow.
+            out += [g[(depth + len(g) // 2) % len(g)] for g in groups.values() if depth < len(g)]
+            depth += 1
+        return out[:limit]
