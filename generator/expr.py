@@ -136,8 +136,6 @@ FUNCTIONS: dict[str, Function] = {
     "len": Function((1, 1), 0, "number of entries of a list or of an ints attribute"),
     "start": Function((2, 2), 0, "start(N, k): sum of the extents N of the lists entries before k"),
     "total": Function((1, 1), 0, "total(N): sum of the extents N over a list"),
-    "dtype_max": Function((0, 0), 0),
-    "dtype_min": Function((0, 0), 0),
 }
 
 

@@ -307,6 +307,7 @@ class Checker:
                 temps[t.name] = TensorType("", dims, is_list=t.item is not None)
         inner = replace(scope, tensors={**scope.tensors, **scope.written, **temps})
         self.tests(block)
+        self.modes(block, {})
         self.sized: set[str] = set()
         for st in assigns:
             self.statement(st, inner)
@@ -321,6 +322,26 @@ class Checker:
                         near if near.startswith("did") else f"`{name}[…] = …`",
                     )
         return temps
+
+    def modes(self, block: Block, seen: dict[str, str]) -> dict[str, str]:
+        """One `=` base, then updates of one mode.  `seen`: target -> last mode, on every path to here; what only some
+        paths write is judged at bind, where static tests are decided."""
+        for st in block:
+            if isinstance(st, If):
+                then, other = self.modes(st.then, dict(seen)), self.modes(st.orelse, dict(seen))
+                seen = {n: m for n, m in then.items() if other.get(n) == m}
+                continue
+            name, before = st.target.name, seen.get(st.target.name)
+            if before is not None and st.mode == "=":
+                self.fail(
+                    st.span, f"`{name}` is written a second time", "name the first value, or use `: set =`"
+                )
+            elif before not in (None, "=", st.mode):
+                self.fail(
+                    st.span, f"`{name}` is updated by `{before}` and by `{st.mode}`", "one mode a target"
+                )
+            seen[name] = st.mode
+        return seen
 
     def tests(self, block: Block) -> None:
         for st in block:
