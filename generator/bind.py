@@ -1488,7 +1488,7 @@ class _SpecBinder:
             d = {"float": DType.F64, "floats": DType.F64, "bool": DType.BOOL}.get(a.kind, DType.I64)
             if a.kind == "scalar":
                 d = DType.F64 if self.scalar_is_float(a.name) else DType.I64
-            env.attrs[a.name] = Attr(a.name, a.kind, d, a.default if a.has_default else None)
+            env.attrs[a.name] = Attr(a.name, a.kind, d, a.default if a.has_default else None, a.empty == "all")
 
     def scalar_is_float(self, name: str) -> bool:
         """A scalar attribute is read as f64 when any inexact type is about, else exactly, as i64."""

@@ -124,6 +124,7 @@ class Attr:
     kind: str
     dtype: DType  # i64 for int, axis, ints; f64 for float; the dtype of use for scalar
     default: object = None
+    empty_all: bool = False  # of axes: an empty set means all of them
 
 
 @dataclass(frozen=True)
