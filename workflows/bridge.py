@@ -28,7 +28,19 @@ from ..generator.spec import AtenEntry, Only, OpSpec, aten_row, load_spec
 from ..generator.types import DType, Operand
 from .workbench import Workbench, targets_of
 
-__all__ = ["Bridge", "NotProvenError", "aten_rows", "bootstrap", "install", "normal", "signature"]
+__all__ = [
+    "Bridge",
+    "Emitted",
+    "NoGradientError",
+    "NotProvenError",
+    "adjoint_of",
+    "aten_rows",
+    "bootstrap",
+    "differentiable",
+    "install",
+    "normal",
+    "signature",
+]
 
 Request = Mapping[str, Any]
 Answer = dict[str, Any]
@@ -43,6 +55,48 @@ def normal(spec: OpSpec, key: BindKey) -> BoundOp:
     op = normalise(bind(spec, key))
     verify(op)
     return op
+
+
+def differentiable(spec: OpSpec, key: BindKey) -> tuple[str, ...]:
+    """The inputs whose gradient the spec promises at this key; empty when it has none there."""
+    g = spec.grad
+    if g is None or g.none is not None or not (g.derive or g.compute is not None):
+        return ()
+    types, lengths, present = dict(key.types), dict(key.lengths), dict(key.present)
+
+    def counts(name: str) -> bool:
+        t = spec.inputs[name]
+        there = lengths.get(name, 0) > 0 if t.is_list else present.get(name, True)
+        return there and DType(types.get(t.dtype, t.dtype)).is_float
+
+    return tuple(n for n in g.wrt if counts(n))
+
+
+def adjoint_of(spec: OpSpec, key: BindKey) -> BoundOp:
+    """The gradient's program at a key, as Normal: declared where the spec declares it, else derived."""
+    from ..generator.bind import bind_grad
+    from ..generator.grad import adjoint
+
+    g = spec.grad
+    wrt = differentiable(spec, key)
+    if g is None or not wrt:
+        reason = (
+            g.none
+            if g is not None and g.none
+            else "it promises none for these dtypes"
+            if g
+            else "its spec has no `grad`"
+        )
+        raise NoGradientError(f"`{spec.op}` has no gradient: {reason}", place=spec.place)
+    if g.compute is not None:
+        op = normalise(bind_grad(spec, key))
+        verify(op)
+        return op
+    return adjoint(normal(spec, key), wrt, g.save)
+
+
+class NoGradientError(OpwrightError):
+    """The gradient is asked for of an operator that has none."""
 
 
 # ---- what the runtime knows of an operator ------------------------------------------------------------------------
@@ -158,6 +212,12 @@ class Bridge:
             self._libraries |= dict(zip(todo, built, strict=True))
             return [self._libraries[t.symbol] for t in texts]
 
+    def gradient_text(self, spec: OpSpec, key: BindKey, dialect: str | None = None) -> KernelText:
+        """The text of the adjoint.  Raises `NoGradientError`, `SpecError`."""
+        from ..generator.emit import emit
+
+        return emit(adjoint_of(spec, key), dialect or self.dialect)
+
     # ---- the miss hook
 
     def __call__(self, request: Request) -> Answer:
@@ -246,6 +306,28 @@ class Bridge:
 
 def _operand(given: Mapping[str, Any]) -> Operand:
     return Operand(DType(given["dtype"]), int(given["rank"]), bool(given["weak"]))
+
+
+class Emitted:
+    """The judge's view of our own kernels: a `CandidateSource` (validators/candidate.py)."""
+
+    def __init__(self, bridge: Bridge, spec: OpSpec, dialect: str | None = None) -> None:
+        self.bridge, self.spec, self.dialect = bridge, spec, dialect or bridge.dialect
+        self.texts: list[KernelText] = []  # all that were judged
+
+    def forward(self, keys: Sequence[BindKey]) -> list[KernelText]:
+        return self._kept([self.bridge.text(self.spec, k, self.dialect) for k in keys])
+
+    def gradient(self, keys: Sequence[BindKey]) -> list[KernelText]:
+        asked = [k for k in keys if differentiable(self.spec, k)]
+        return self._kept([self.bridge.gradient_text(self.spec, k, self.dialect) for k in asked])
+
+    def gradient_op(self, key: BindKey) -> BoundOp:
+        return adjoint_of(self.spec, key)
+
+    def _kept(self, texts: list[KernelText]) -> list[KernelText]:
+        self.texts += texts
+        return texts
 
 
 def job_of(text: KernelText) -> toolchain.CompileJob:

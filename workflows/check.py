@@ -15,6 +15,7 @@ from ..generator.errors import OpwrightError, SpecError, raise_together
 from ..generator.normal import classify, normalise, verify
 from ..generator.spec import OpSpec
 from . import console
+from .bridge import adjoint_of, differentiable
 from .command import command, json_option
 from .workbench import Workbench
 
@@ -43,7 +44,8 @@ def check_spec(spec: OpSpec) -> Checked:
             op = normalise(bind(spec, key))
             verify(op)
             classes[classify(op)] = None
-            gradient(spec, op)
+            if differentiable(spec, key):
+                adjoint_of(spec, key)
         except SpecError as error:
             errors.append(_placed(error, spec))
     raise_together(errors)
@@ -54,21 +56,6 @@ def _placed(error: SpecError, spec: OpSpec) -> SpecError:
     if error.place is None:
         error.place = spec.place
     return error
-
-
-def gradient(spec: OpSpec, op: object) -> None:
-    """Derive or bind the gradient that the spec asks for, at one key.  Raises `SpecError`."""
-    from ..generator.bound import BoundOp
-    from ..generator.grad import adjoint
-
-    assert isinstance(op, BoundOp)
-    g = spec.grad
-    floats = {t.name for t in op.inputs if t.dtype.is_float}  # complex ones have no gradient yet
-    if g is None or not (g.derive or g.against_derive) or not floats:
-        return
-    wrt = tuple(n for n in g.wrt if n in floats or any(f.partition(".")[0] == n for f in floats))
-    if wrt:
-        adjoint(op, wrt, g.save)
 
 
 def grad_text(spec: OpSpec) -> str:

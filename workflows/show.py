@@ -11,13 +11,13 @@ import click
 
 from .. import toolchain
 from ..generator.bind import bind, keys_of
-from ..generator.bound import BindKey, BoundOp, show_bound
+from ..generator.bound import BindKey, show_bound
 from ..generator.errors import OpwrightError, did_you_mean
 from ..generator.normal import classify
 from ..generator.spec import OpSpec
 from ..generator.types import DType
 from . import console
-from .bridge import normal
+from .bridge import adjoint_of, normal
 from .command import command, json_option
 from .workbench import Workbench
 
@@ -43,23 +43,6 @@ def _normal(spec: OpSpec, key: BindKey, dialect: str) -> str:
 
 def _grad(spec: OpSpec, key: BindKey, dialect: str) -> str:
     return show_bound(adjoint_of(spec, key))
-
-
-def adjoint_of(spec: OpSpec, key: BindKey) -> BoundOp:
-    """The gradient's program at a key: declared where the spec declares it, else derived."""
-    from ..generator.bind import bind_grad
-    from ..generator.grad import adjoint
-    from ..generator.normal import normalise
-
-    g = spec.grad
-    if g is None or g.none is not None or not (g.derive or g.compute):
-        reason = g.none if g is not None and g.none else "its spec has no `grad`"
-        raise ShowError(f"`{spec.op}` has no gradient: {reason}", place=spec.place)
-    return (
-        normalise(bind_grad(spec, key))
-        if g.compute is not None
-        else adjoint(normal(spec, key), g.wrt, g.save)
-    )
 
 
 def _loop(spec: OpSpec, key: BindKey, dialect: str) -> str:

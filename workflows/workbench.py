@@ -11,7 +11,7 @@ May import: config, generator.spec, validators.evidence.  To add a question abou
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from ..generator.errors import OpwrightError, did_you_mean
@@ -46,7 +46,7 @@ class Workbench:
     @cached_property
     def registry(self) -> Registry:
         """All operators; own ones replace built-in ones by name.  Raises `SpecError` with the mistakes of all files."""
-        found = Registry.load(d for d in self.config.spec_dirs if d.is_dir())
+        found = _registry(tuple(d for d in self.config.spec_dirs if d.is_dir()))
         for spec in self._overlays:
             found.add(spec)
         return found
@@ -128,6 +128,17 @@ class Workbench:
     def proven(self) -> list[OpSpec]:
         """All operators that may serve."""
         return [s for s in self.registry.all() if self.is_proven(s)]
+
+
+def _registry(folders: tuple[Path, ...]) -> Registry:
+    """The operators of some folders; a process that asks again reads only what has changed since."""
+    files = (p for f in folders for p in sorted(f.rglob("*.yaml")))
+    return Registry(_specs(folders, tuple((str(p), s.st_mtime_ns, s.st_size) for p in files if (s := p.stat()))))
+
+
+@lru_cache(maxsize=8)
+def _specs(folders: tuple[Path, ...], _state: tuple[tuple[str, int, int], ...]) -> tuple[OpSpec, ...]:
+    return tuple(Registry.load(folders).all())
 
 
 def _split(text: str) -> tuple[Path | None, str]:
