@@ -96,11 +96,9 @@ class Extents:
     shapes: dict[str, Shape] = field(default_factory=dict)      # logical shape of every tensor
 
     # ------------------------------------------------------------------------------------------ inputs
-    def solve(self, physical: Mapping[str, Shape], check: Callable[[int, Rule], None],
-              out_shapes: Mapping[str, Shape]) -> None:
-        """Everything, in the order of a kernel's host code: inputs, rules as soon as they can be asked, the rest.
-
-        check(position, rule) raises the refusal of a rule; rules over data are asked last.
+    def solve_shapes(self, physical: Mapping[str, Shape], check: Callable[[int, Rule], None]) -> None:
+        """What shapes and attributes tell, in the order of a kernel's host code: inputs, rules as soon as they can be
+        asked, derived extents.  check(position, rule) raises the refusal of a rule.
         """
         self._ranks(physical)
         self._sources(physical)
@@ -118,15 +116,20 @@ class Extents:
                 self._derive(d)
                 ask()
         self._expanded(physical)
+
+    def solve_data(self, physical: Mapping[str, Shape], check: Callable[[int, Rule], None],
+                   out_shapes: Mapping[str, Shape]) -> None:
+        """The rest, which may read inputs: rules over data, `sizes`, and the shapes of outputs and temporaries."""
+        early = {k for k, r in enumerate(self.op.rules) if not r.data and self._known(r.expr)}
         for k, r in enumerate(self.op.rules):
             if r.data:
                 check(k, r)
         for d in self.op.dims:
             if d.data:
                 self._derive(d)
-                ask()
-        for k, r in pending.items():
-            check(k, r)
+        for k, r in enumerate(self.op.rules):
+            if not r.data and k not in early:
+                check(k, r)
         for t in self.op.outputs:
             self._output(t, physical, out_shapes.get(t.name))
         for t in self.op.temps:
@@ -250,6 +253,8 @@ class Extents:
                 continue
             found: list[tuple[Shape, str]] = []
             for name, position in d.sources:
+                if self.op.tensor(name).expand:
+                    continue
                 start, count = self.span(name, position)
                 found.append((self.shapes[name][start:start + count], name))
             if d.pack and d.broadcast:

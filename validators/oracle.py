@@ -10,10 +10,12 @@ To add a mode of update: a case in `ball_reduce.Accumulator`.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,7 +29,8 @@ from .evaluator import CHUNK, Active, Evaluator, Slot, Space, Stored, TooDense, 
 from .extents import OracleError, OracleRefusal, OracleTooLarge, Shape
 from .values import STORAGE, Array
 
-__all__ = ["MAX_POINTS", "OracleError", "OracleRefusal", "OracleTooLarge", "evaluate", "output_shapes"]
+__all__ = ["MAX_POINTS", "OracleError", "OracleRefusal", "OracleTooLarge", "Survey", "evaluate", "output_shapes",
+           "survey"]
 
 #: Points that one statement may visit one by one.
 MAX_POINTS = 50_000_000
@@ -70,6 +73,52 @@ def output_shapes(op: BoundOp, inputs: Mapping[str, Any], attrs: Mapping[str, An
     run = _Run(op, inputs, attrs or {}, True, MAX_POINTS)
     run.bind(out_shapes or {})
     return {t.name: run.machine.extents.output_shape(t.name) for t in op.outputs}
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What shapes alone tell of a call.
+
+    points  visits of the largest statement       depth   terms of its longest reduction
+    ranges  integer input -> extent of the shortest axis that its values point into
+    """
+
+    points: int
+    depth: int
+    ranges: dict[str, int]
+
+
+def survey(op: BoundOp, shapes: Mapping[str, Shape], attrs: Mapping[str, Any] | None = None) -> Survey:
+    """Check a call by its shapes and attributes; raises OracleRefusal where rules, shapes, ranks or axes refuse it."""
+    run = _Run(op, {}, attrs or {}, True, MAX_POINTS)
+    m = run.machine
+    m.extents.solve_shapes(shapes, run.check_rule)
+    for t in (*op.outputs, *op.temps):
+        # shapes that depend on data stay unknown
+        with contextlib.suppress(KeyError):
+            m.extents.shapes.setdefault(t.name, m.extents.logical_shape(t.dims))
+    points = depth = 1
+    ranges: dict[str, int] = {}
+    integers = {t.name for t in op.inputs if t.dtype.is_integer}
+    for s in op.body:
+        m.reduced = dict(s.reduced)
+        whole = [e for e in (s.assign.value, s.assign.guard) if e is not None]
+        with contextlib.suppress(KeyError):
+            free = math.prod(math.prod(run.axis_shape(a.extent, a.pack)) for a in s.axes)
+            inner = [math.prod(math.prod(run.reduce_shape(d, n)) for d in n.indices)
+                     for e in whole for n in walk(e) if isinstance(n, Reduce)]
+            points = max(points, free * max(inner, default=1))
+            depth = max(depth, *inner) if inner else depth
+        places = [(n.tensor, n.index) for e in (*whole, *s.assign.target.index) for n in walk(e) if isinstance(n, Load)]
+        for tensor, index in (*places, (s.target, s.assign.target.index)):
+            if tensor not in m.extents.shapes:
+                continue
+            for e, first, _, _ in m.entries(tensor, index):
+                for n in walk(e):
+                    if isinstance(n, Load) and n.tensor in integers:
+                        extent = m.extents.shapes[tensor][first]
+                        ranges[n.tensor] = min(ranges.get(n.tensor, extent), extent)
+    return Survey(points, depth, ranges)
 
 
 @dataclass
@@ -118,28 +167,17 @@ class _Run:
             arrays[t.name] = raw if isinstance(raw, Ball) else exact(np.asarray(raw), t.dtype)
         physical = {name: b.shape for name, b in arrays.items()}
         extents = self.machine.extents
-        self.waiting = arrays
-        extents.solve(physical, self.check_rule, out_shapes)
+        extents.solve_shapes(physical, self.check_rule)
         for t in self.op.inputs:
-            self.load_input(t)
-
-    waiting: dict[str, Ball] = field(default_factory=dict)
-
-    def load_input(self, t: Tensor) -> None:
-        if t.name in self.machine.tensors:
-            return
-        extents = self.machine.extents
-        ball = self.waiting[t.name]
-        if t.expand:
-            whole = extents.shapes[t.name]
-            logical = ball.map(lambda a: np.broadcast_to(a, whole))
-        else:
-            logical = ball.map(extents.placed[t.name].logical)
-        self.machine.tensors[t.name] = Stored(logical)
+            if t.expand:
+                logical = arrays[t.name].map(partial(np.broadcast_to, shape=extents.shapes[t.name]))
+            else:
+                logical = arrays[t.name].map(extents.placed[t.name].logical)
+            self.machine.tensors[t.name] = Stored(logical)
+        extents.solve_data(physical, self.check_rule, out_shapes)
 
     def check_rule(self, position: int, rule: Rule) -> None:
         """Raise the refusal of a rule that does not hold."""
-        self._need(rule.expr)
         axes = [(a.name, self.axis_shape(a.extent, a.pack)) for a in rule.axes]
         space = Space({}, ()).extended(axes)
         self.machine.whole = dict(axes)
@@ -149,12 +187,6 @@ class _Run:
             if not holds.all():
                 raise OracleRefusal("data" if rule.data else "require", f"{self.op.name}: requires {rule.text}",
                                     which=position)
-
-    def _need(self, x: Expr) -> None:
-        """Inputs that a rule or a size reads are put in place first."""
-        for n in walk(x):
-            if isinstance(n, Load):
-                self.load_input(self.op.tensor(n.tensor))
 
     def axis_shape(self, extent: Expr, pack: bool) -> Shape:
         if pack:
@@ -236,7 +268,7 @@ class _Run:
         m.track = k in self.tracked
         if fixed is not None:
             space = _fixed(space, *fixed)
-        inner = max((math.prod(math.prod(self.reduce_shape(d.id, d, n)) for d in n.indices)
+        inner = max((math.prod(math.prod(self.reduce_shape(d, n)) for d in n.indices)
                      for n in walk(s.assign.value) if isinstance(n, Reduce)), default=1)
         points = math.prod(space.sizes)
         try:
@@ -253,8 +285,8 @@ class _Run:
                 self.piece(s, piece, space)
             m.dense = False
 
-    def reduce_shape(self, name: str, d: Decl, r: Reduce) -> Shape:
-        return self.machine._axis_shape(d, r.body)
+    def reduce_shape(self, d: Decl, r: Reduce) -> Shape:
+        return self.machine.axis_shape(d, r.body)
 
     def piece(self, s: Statement, piece: Space, space: Space) -> None:
         if not math.prod(piece.sizes):

@@ -1,0 +1,1056 @@
+"""Cases: the calls that an operator is judged on, each reproducible from (spec, case name, seed).
+
+A name says how a case is made: `source/types/values/layout/index/given`, for example
+`case0/f32/normal/transposed/uniform/all`.
+  source   `case3` the spec's own case; `draw5` a held-out shape drawn by the seed; `attr.mode.1` the second value of an
+           attribute; `rule2`, `axis.dim`, `shape` calls that must be refused
+  types    dtype of each free type variable, in order, joined by `+` (`-`: none)
+  values   a value class, layout a layout, index an index class (`-`: no integer input points anywhere)
+  given    `all` inputs present, or `no:w+b`
+
+`make_cases` never drops one: what cannot be built is in `refused` with the reason, what does not apply to the operator
+(a class of values that no dtype of it has, negative positions that its rules forbid) in `skipped`.
+
+May import: numpy, oracle, layouts, draws, values, generator.{spec, bind, bound, expr, types, errors}.
+To add a source: a branch in `_Builder.build`, names for it in `_Plan`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ..generator.bind import Resolved, bind, key_for_call
+from ..generator.bound import BindKey, BoundOp
+from ..generator.errors import JudgedError, OpwrightError
+from ..generator.expr import Bin, Call, Cmp, Expr, Load, Name, Num, Un, show, walk
+from ..generator.spec import OpSpec
+from ..generator.spec_model import AttrDecl, TensorType
+from ..generator.types import CATEGORIES, RULES, DType, Operand
+from .draws import INDEX_CLASSES, VALUE_CLASSES, applicable, draw, draw_index
+from .extents import OracleRefusal, Shape
+from .layouts import LAYOUTS, applies, lay_out
+from .oracle import Survey, output_shapes, survey
+from .values import ARRAY, Array, from_array, to_array
+
+__all__ = ["Case", "CaseRefused", "CaseReport", "CaseTensor", "Expected", "build_case", "make_cases"]
+
+Rng = np.random.Generator
+DEFAULT_DTYPES = (DType.F32, DType.F64, DType.BF16, DType.F16, DType.I64, DType.I32, DType.BOOL, DType.U8)
+#: Extents of held-out shapes: the ends, powers of two and their neighbours.
+EXTENTS = (1, 2, 3, 4, 5, 7, 8, 9, 13, 15, 16, 17, 31, 32, 33, 63, 64, 65)
+MAX_ELEMENTS = 1 << 14
+MAX_POINTS = 4_000_000
+ATTEMPTS = 80
+
+
+class CaseRefused(JudgedError):
+    """A case that cannot be built.  `inapplicable`: by the operator's nature, not by a fault of its spec."""
+
+    def __init__(self, message: str, *, inapplicable: bool = False) -> None:
+        super().__init__(message)
+        self.inapplicable = inapplicable
+
+
+@dataclass(frozen=True)
+class CaseTensor:
+    """An operand: any strides; `layout` says how they came about."""
+
+    array: Array
+    dtype: DType
+    layout: str = "contiguous"
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The refusal that a kernel must answer with: kind as in OracleRefusal, the rule's position (-1), and its words."""
+
+    kind: str
+    which: int
+    text: str
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One call.
+
+    operands   by spec input: a tensor, a tuple for a list input, None where absent
+    attrs      as a caller gives them; run_attrs: the run-time ones, canonical, as kernel and oracle take them
+    declared   False: of a class of values that the spec does not list
+    expect     None, or the refusal that must come
+    """
+
+    op: str
+    name: str
+    seed: int
+    key: BindKey
+    operands: dict[str, CaseTensor | tuple[CaseTensor, ...] | None]
+    attrs: dict[str, Any]
+    run_attrs: dict[str, Any]
+    value_class: str
+    index_class: str
+    layout: str
+    declared: bool = True
+    expect: Expected | None = None
+
+    @property
+    def inputs(self) -> dict[str, Array]:
+        """Flat name -> array, absent inputs left out (lists as `xs.0`, `xs.1` …)."""
+        return {name: t.array for name, t in self.tensors()}
+
+    def tensors(self) -> Iterator[tuple[str, CaseTensor]]:
+        """(flat name, tensor) of what is present, in call order."""
+        for name, value in self.operands.items():
+            if isinstance(value, tuple):
+                yield from ((f"{name}.{k}", t) for k, t in enumerate(value))
+            elif value is not None:
+                yield name, value
+
+    @property
+    def source(self) -> str:
+        return self.name.split("/", 1)[0]
+
+    @property
+    def repeat(self) -> str:
+        """The command that runs this case alone."""
+        return f"opwright validate {self.op} --case '{self.name}' --seed {self.seed}"
+
+    def show(self) -> str:
+        """Shapes and attributes, for people."""
+        shapes = ", ".join(f"{n}: {t.dtype}{list(t.array.shape)}" for n, t in self.tensors())
+        attrs = ", ".join(f"{k}={v!r}" for k, v in self.attrs.items())
+        return "; ".join(x for x in (shapes, attrs) if x)
+
+
+@dataclass(frozen=True)
+class CaseReport:
+    """cases; refused: (name, why) that could not be built; skipped: (name, why) that do not apply."""
+
+    cases: tuple[Case, ...]
+    refused: tuple[tuple[str, str], ...] = ()
+    skipped: tuple[tuple[str, str], ...] = ()
+
+    def __iter__(self) -> Iterator[Case]:
+        return iter(self.cases)
+
+    def __len__(self) -> int:
+        return len(self.cases)
+
+
+def make_cases(spec: OpSpec, tier: str = "quick", seed: int = 0, dtypes: Sequence[DType] | None = None) -> CaseReport:
+    """The cases of a tier (`quick` | `full`).  dtypes: the kernels that there are (None: those of the language)."""
+    builder = _Builder(spec, seed)
+    cases: list[Case] = []
+    refused: list[tuple[str, str]] = []
+    skipped: list[tuple[str, str]] = []
+    for name in _Plan(builder, tier, tuple(dtypes or DEFAULT_DTYPES)).names():
+        try:
+            cases.append(builder.build(name))
+        except CaseRefused as e:
+            (skipped if e.inapplicable else refused).append((name, e.message))
+    return CaseReport(tuple(cases), tuple(refused), tuple(skipped))
+
+
+def build_case(spec: OpSpec, name: str, seed: int) -> Case:
+    """The case of this name.  Raises CaseRefused."""
+    return _Builder(spec, seed).build(name)
+
+
+def _rng(*parts: object) -> Rng:
+    digest = hashlib.sha256("\0".join(map(str, parts)).encode()).digest()
+    return np.random.default_rng(int.from_bytes(digest[:8], "big"))
+
+
+# ------------------------------------------------------------------------------------------------- assignments
+
+
+@dataclass
+class _Call:
+    """Extents and attributes of a call before it has data.
+
+    dims   name -> extent, extents of a pack, or (list input) an extent per entry; also `input.dim` and `input.shape`
+    attrs  what the caller gives
+    data   contents that a case states itself
+    """
+
+    dims: dict[str, Any] = field(default_factory=dict)
+    attrs: dict[str, Any] = field(default_factory=dict)
+    absent: frozenset[str] = frozenset()
+    lengths: dict[str, int] = field(default_factory=dict)
+    data: dict[str, Any] = field(default_factory=dict)
+    types: tuple[str, ...] = ()
+
+    def copy(self) -> _Call:
+        return replace(self, dims=dict(self.dims), attrs=dict(self.attrs), lengths=dict(self.lengths),
+                       data=dict(self.data))
+
+
+_INTEGER_OPS: dict[str, Callable[[int, int], int]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod,
+    "**": lambda p, q: int(p**q),
+}
+
+
+def _int(x: Expr, names: Mapping[str, Any]) -> int:
+    """An integer expression over extents and attributes; raises CaseRefused for a name without a value."""
+    match x:
+        case Num(value=v):
+            return int(v)
+        case Name(id=n):
+            known = names.get(n)
+            if isinstance(known, bool) or not isinstance(known, (int, float)):
+                raise CaseRefused(f"`{n}` has no value")
+            return int(known)
+        case Un(op="-", x=a):
+            return -_int(a, names)
+        case Bin(op=op, left=a, right=b):
+            p, q = _int(a, names), _int(b, names)
+            if op in ("//", "%") and q == 0:
+                raise CaseRefused(f"`{show(x)}` divides by zero")
+            if op in _INTEGER_OPS:
+                return _INTEGER_OPS[op](p, q)
+        case Call(fn="len" | "rank", args=(Name(id=n),)):
+            return len(names[n])
+        case Call(fn="max" | "min" as fn, args=args):
+            return (max if fn == "max" else min)(_int(a, names) for a in args)
+        case Call(fn="cdiv", args=(a, b)):
+            return -(-_int(a, names) // _int(b, names))
+    raise CaseRefused(f"`{show(x)}` is no extent that cases can be made of")
+
+
+class _Builder:
+    """Builds cases of one spec."""
+
+    def __init__(self, spec: OpSpec, seed: int) -> None:
+        self.spec, self.seed = spec, seed
+        self.bound: dict[BindKey, BoundOp] = {}
+        self.calls: dict[str, _Call | CaseRefused] = {}
+        self.choices = _type_choices(spec)
+        self.list_dims = _list_dims(spec)
+
+    # ------------------------------------------------------------------------------------------ the parts of a name
+    def build(self, name: str) -> Case:
+        """The case of a name; raises CaseRefused with the reason."""
+        parts = name.split("/")
+        if len(parts) != 6:
+            raise CaseRefused(f"`{name}` is no case: source/types/values/layout/index/given")
+        source, types, values, layout, index, given = parts
+        if values not in VALUE_CLASSES or layout not in LAYOUTS or index not in (*INDEX_CLASSES, "-"):
+            raise CaseRefused(f"`{name}`: unknown value class, layout or index class")
+        chosen = self.types(types)
+        call = self.call(source, types)
+        if given != "all":
+            call = replace(call.copy(), absent=call.absent | frozenset(given.removeprefix("no:").split("+")))
+        try:
+            if source.startswith("rule"):
+                return self.refusal(name, chosen, int(source[4:]))
+            if source.startswith("axis."):
+                return self.axis_error(name, call, chosen, source[5:])
+            if source == "shape":
+                return self.shape_error(name, call, chosen)
+            return self.fill(name, call, chosen, values, layout, index)
+        except OracleRefusal as e:
+            raise CaseRefused(e.message) from None
+        except CaseRefused:
+            raise
+        except OpwrightError as e:
+            raise CaseRefused(f"{type(e).__name__}: {e.message}") from None
+
+    def types(self, text: str) -> dict[str, DType]:
+        names = [] if text == "-" else text.split("+")
+        if len(names) != len(self.choices):
+            raise CaseRefused(f"`{text}` gives {len(names)} types, the operator chooses {len(self.choices)}")
+        return {var: DType(n) for (var, _), n in zip(self.choices, names, strict=True)}
+
+    def call(self, source: str, types: str) -> _Call:
+        key = f"{source}/{types}"
+        if key not in self.calls:
+            try:
+                self.calls[key] = self.make_call(source, types)
+            except CaseRefused as e:
+                self.calls[key] = e
+        found = self.calls[key]
+        if isinstance(found, CaseRefused):
+            raise found
+        return found
+
+    def make_call(self, source: str, types: str) -> _Call:
+        if source.startswith("case"):
+            k = int(source[4:])
+            if k >= len(self.spec.test.cases):
+                raise CaseRefused(f"the spec has {len(self.spec.test.cases)} cases")
+            return self.complete(self.declared(k))
+        if source.startswith("draw"):
+            return self.held_out(int(source[4:]), self.types(types))
+        if source.startswith("attr."):
+            _, attr, place = source.split(".")
+            call = self.complete(self.plainest())
+            call.attrs[attr] = self.domain(self.spec.attrs[attr])[int(place)]
+            return call
+        return self.complete(self.plainest())
+
+    # ------------------------------------------------------------------------------------------ declared cases
+    def declared(self, k: int) -> _Call:
+        """A case as the spec writes it."""
+        call = _Call()
+        for key, value in self.spec.test.cases[k].items():
+            if key in self.spec.attrs:
+                call.attrs[key] = tuple(value) if isinstance(value, list) else value
+            elif key == "types":
+                call.types = tuple(value) if isinstance(value, list) else (str(value),)
+            elif key in ("from", "values", "layouts"):
+                continue
+            elif key in self.spec.inputs:
+                t = self.spec.inputs[key]
+                if t.is_list and isinstance(value, int) and not isinstance(value, bool):
+                    call.lengths[key] = value
+                elif t.optional and (value is None or value is False):
+                    call.absent |= {key}
+                elif isinstance(value, list):
+                    call.data[key] = value
+            else:
+                call.dims[key] = tuple(value) if isinstance(value, list) else value
+        return call
+
+    def plainest(self) -> _Call:
+        """The first declared case with something in it, else a small call made up."""
+        for k in range(len(self.spec.test.cases)):
+            call = self.declared(k)
+            if not any(v == 0 or (isinstance(v, tuple) and 0 in v) for n, v in call.dims.items()):
+                return call
+        return self.made_up()
+
+    def made_up(self) -> _Call:
+        """Extents for a spec without cases."""
+        call = _Call()
+        size = iter((3, 4, 5, 2, 6, 7, 3, 4, 5, 2, 6, 7))
+        for t in self.spec.inputs.values():
+            for d in t.dims:
+                if isinstance(d.expr, Name) and d.expr.id not in call.dims and d.expr.id not in self.spec.attrs:
+                    decl = self.spec.dims.get(d.expr.id)
+                    if d.pack:
+                        rank = _int(decl.rank, {}) if decl is not None and isinstance(decl.rank, Num) else 2
+                        call.dims[d.expr.id] = tuple(next(size, 2) for _ in range(rank))
+                    else:
+                        call.dims[d.expr.id] = (2, 3) if d.expr.id in self.list_dims else next(size, 2)
+        return call
+
+    def complete(self, call: _Call) -> _Call:
+        """Lengths of lists, and attributes that the case leaves to us: axes where its packs ask for some."""
+        for name, t in self.spec.inputs.items():
+            if t.is_list and name not in call.lengths:
+                call.lengths[name] = self.length(name, t, call)
+        for a in self.spec.attrs.values():
+            if a.name in call.attrs:
+                continue
+            if a.kind == "axes" and (not a.has_default or a.default in (None, ())):
+                chosen = self.last_axes(a.name, call)
+                if chosen is not None:
+                    call.attrs[a.name] = chosen
+            elif not (a.has_default or a.optional or a.default_expr is not None):
+                call.attrs[a.name] = self.plain_value(a, call)
+        return call
+
+    def length(self, name: str, t: TensorType, call: _Call) -> int:
+        for d in t.dims:
+            if isinstance(d.expr, Name) and d.expr.id in self.list_dims and isinstance(call.dims.get(d.expr.id), tuple):
+                return len(call.dims[d.expr.id])
+        for dim, decl in self.spec.dims.items():
+            match decl.rank:
+                case Call(fn="len", args=(Name(id=n),)) if n == name and dim in call.dims:
+                    return len(call.dims[dim])
+        return 2
+
+    def last_axes(self, attr: str, call: _Call) -> tuple[int, ...] | None:
+        """The last axes of the tensor whose pack the attribute moves; None where it moves all of them."""
+        for t in self.spec.inputs.values():
+            moved = [d for d in t.dims if d.at == attr and d.pack]
+            if moved and isinstance(moved[0].expr, Name) and moved[0].expr.id in call.dims:
+                count = len(call.dims[moved[0].expr.id])
+                rank = self.rank_of(t, call)
+                return None if count == rank else tuple(range(rank - count, rank))
+        return None
+
+    def rank_of(self, t: TensorType, call: _Call) -> int:
+        return sum(len(call.dims.get(d.expr.id, ())) if d.pack and isinstance(d.expr, Name) else 1 for d in t.dims)
+
+    def plain_value(self, a: AttrDecl, call: _Call) -> Any:
+        match a.kind:
+            case "axis":
+                return -1
+            case "enum":
+                return a.values[0]
+            case "bool":
+                return False
+            case "dtype":
+                return "f32"
+            case "ints":
+                return (1,) * max((len(v) for n, v in call.dims.items() if isinstance(v, tuple)
+                                   and n in self.spec.dims and self.spec.dims[n].kind == "static"), default=1)
+            case "axes":
+                return ()
+            case "floats":
+                return (1.0,)
+            case "str":
+                return ""
+        return 1
+
+    # ------------------------------------------------------------------------------------------ held-out shapes
+    def held_out(self, k: int, chosen: dict[str, DType]) -> _Call:
+        """Extents and attributes drawn by the seed near a declared case, until the operator takes them."""
+        cases = len(self.spec.test.cases)
+        why = "no attempt"
+        for attempt in range(ATTEMPTS):
+            rng = _rng(self.seed, self.spec.op, "draw", k, attempt)
+            base = self.declared(int(rng.integers(cases))) if cases else self.made_up()
+            # From wild to tame: later attempts keep more of the declared case.
+            keep = 0.1 + 0.8 * attempt / ATTEMPTS
+            try:
+                call = self.complete(self.perturbed(base, rng, keep, flavour=k % 6))
+                self.drawn_attrs(call, base, rng, keep)
+                op, run_attrs, shapes, _ = self.resolve(call, chosen)
+                found = survey(op, shapes, run_attrs)
+            except (CaseRefused, OpwrightError) as e:
+                why = e.message
+                continue
+            sizes = [math.prod(s) for s in shapes.values()]
+            if max(sizes, default=0) > MAX_ELEMENTS or found.points > MAX_POINTS:
+                why = "too large"
+                continue
+            if any(extent == 0 and math.prod(shapes[n]) for n, extent in found.ranges.items()):
+                why = "positions in an axis of extent 0"
+                continue
+            return call
+        raise CaseRefused(f"no held-out shape in {ATTEMPTS} attempts (the last: {why})")
+
+    def extent(self, rng: Rng, flavour: int, static: bool) -> int:
+        if static:
+            return int(rng.integers(1, 10))
+        match flavour:
+            case 1:
+                return int(rng.choice([0, 1, 2, 3, 5], p=[0.3, 0.2, 0.2, 0.2, 0.1]))
+            case 2:
+                return int(rng.choice([1, 2, 3, 4], p=[0.5, 0.2, 0.2, 0.1]))
+            case 4:
+                return int(rng.integers(1, 4))
+        return int(rng.choice(EXTENTS[:12] if flavour != 3 else EXTENTS))
+
+    def perturbed(self, base: _Call, rng: Rng, keep: float, flavour: int) -> _Call:
+        call = base.copy()
+        call.dims = {n: v for n, v in base.dims.items() if "." not in n}
+        for n, v in base.dims.items():
+            # `a.B: [3, 1], b.B: [2]` stands for a joint B
+            if "." in n and not n.endswith(".shape"):
+                dim = n.split(".", 1)[1]
+                if dim not in call.dims:
+                    parts = [w for m, w in base.dims.items() if m.endswith(f".{dim}")]
+                    call.dims[dim] = np.broadcast_shapes(*parts) if isinstance(v, tuple) else v
+        ranks: dict[int, int] = {}
+        seen: dict[Any, Any] = {}
+        for n, v in list(call.dims.items()):
+            decl = self.spec.dims.get(n)
+            static = decl is not None and (decl.kind == "static")
+            if v in seen and rng.random() < 0.6:
+                call.dims[n] = seen[v]      # what was equal stays equal, more often than not
+                continue
+            if rng.random() < keep:
+                new = v
+            elif isinstance(v, tuple):
+                rank = len(v)
+                if not static and n not in self.list_dims and (decl is None or decl.rank is None):
+                    if rank not in ranks:
+                        top = 3 if flavour != 4 else 5
+                        ranks[rank] = 0 if flavour == 5 else int(rng.integers(0, top + 1))
+                    rank = ranks[rank]
+                new = tuple(self.extent(rng, flavour, static) for _ in range(rank))
+            else:
+                new = self.extent(rng, flavour, False)
+                if flavour == 3 and rng.random() < 0.4:
+                    new = int(2 ** rng.integers(7, 12) + rng.integers(-1, 2))
+            if isinstance(v, tuple):
+                seen.setdefault(v, new)
+            call.dims[n] = new
+            for attr, value in base.attrs.items():
+                if isinstance(v, tuple) and v and value == v and len(new) == len(v):
+                    call.attrs[attr] = new      # normalized_shape follows its pack
+        for name, t in self.spec.inputs.items():
+            if t.is_list:
+                call.lengths.pop(name, None)
+        self.repair(call, rng)
+        self.broadcast(call, rng)
+        return call
+
+    def repair(self, call: _Call, rng: Rng) -> None:
+        """Extents that a rule ties to others: `C == G * groups`, `H % G == 0`."""
+        names: dict[str, Any] = {a.name: a.default for a in self.spec.attrs.values()} | call.attrs | call.dims
+        for r in self.spec.require:
+            match r.expr:
+                case Cmp(op="==", left=Bin(op="%", left=Name(id=a), right=b), right=Num(value=0)) if a in call.dims:
+                    call.dims[a] = names[a] = _int(b, names) * int(rng.integers(1, 4))
+                case Cmp(op="==", left=Name(id=a), right=b) if a in call.dims and isinstance(call.dims[a], int):
+                    call.dims[a] = names[a] = _int(b, names)
+
+    def broadcast(self, call: _Call, rng: Rng) -> None:
+        """A share of its own for each input of a pack that broadcasts, and for `expand` inputs."""
+        for n, decl in self.spec.dims.items():
+            if decl.kind != "broadcast" or n not in call.dims:
+                continue
+            users = [i for i, t in self.spec.inputs.items() if not t.is_list
+                     and any(d.pack and isinstance(d.expr, Name) and d.expr.id == n for d in t.dims)]
+            if len(users) < 2 or rng.random() < 0.3:
+                continue
+            for user in users:
+                call.dims[f"{user}.{n}"] = _share(call.dims[n], rng)
+        for name, t in self.spec.inputs.items():
+            if t.expand and rng.random() < 0.7:
+                call.dims[f"{name}.shape"] = ("share", int(rng.integers(1 << 30)))
+
+    def drawn_attrs(self, call: _Call, base: _Call, rng: Rng, keep: float) -> None:
+        for a in self.spec.attrs.values():
+            if rng.random() < keep or a.kind in ("str", "dtype"):
+                continue
+            if a.kind in ("axis", "axes"):
+                self.drawn_axes(a, call, rng)
+            elif a.optional and rng.random() < 0.3:
+                call.attrs[a.name] = None
+            elif a.kind in ("bool", "enum") or isinstance(a.static, tuple):
+                domain = self.domain(a)
+                call.attrs[a.name] = domain[int(rng.integers(len(domain)))]
+            elif a.kind == "ints":
+                have = call.attrs.get(a.name, a.default)
+                tied = any(call.attrs.get(a.name) == v for n, v in call.dims.items() if isinstance(v, tuple))
+                if isinstance(have, tuple) and not tied:
+                    call.attrs[a.name] = tuple(max(0, v + int(rng.integers(-1, 2))) for v in have)
+            elif a.kind == "int":
+                have = call.attrs.get(a.name, a.default if a.has_default else 1)
+                call.attrs[a.name] = int(rng.integers(0, 6)) if not isinstance(have, int) or rng.random() < 0.3 \
+                    else have + int(rng.integers(-1, 3))
+            elif a.kind == "float":
+                call.attrs[a.name] = float(np.round(rng.uniform(0.05, 0.95), 3))
+            elif a.kind == "scalar":
+                call.attrs[a.name] = int(rng.integers(-3, 4))
+
+    def drawn_axes(self, a: AttrDecl, call: _Call, rng: Rng) -> None:
+        """Any admissible axis, counted from either end."""
+        for t in self.spec.inputs.values():
+            moved = [d for d in t.dims if d.at == a.name]
+            if not moved:
+                continue
+            rank = self.rank_of(t, call)
+            if a.kind == "axis":
+                if rank:
+                    call.attrs[a.name] = int(rng.integers(-rank, rank))
+                return
+            count = sum(len(call.dims.get(d.expr.id, ())) if d.pack and isinstance(d.expr, Name) else 1 for d in moved)
+            if count == rank and rng.random() < 0.5:
+                return
+            picked = sorted(int(p) for p in rng.permutation(rank)[:count])
+            call.attrs[a.name] = tuple(p - rank if rng.random() < 0.4 else p for p in picked)
+            return
+
+    def domain(self, a: AttrDecl) -> list[Any]:
+        """The values of an attribute that make kernels of their own."""
+        if a.kind == "bool":
+            return [False, True]
+        if a.kind == "enum":
+            return list(a.values)
+        if isinstance(a.static, tuple):
+            return [*a.static, 3 if a.kind == "int" else 2.5]
+        return []
+
+    # ------------------------------------------------------------------------------------------ shapes
+    def shapes(self, call: _Call) -> dict[str, Shape | list[Shape]]:
+        """Physical shape of every input that is present."""
+        names: dict[str, Any] = {a.name: a.default for a in self.spec.attrs.values()} | call.attrs | call.dims
+        out: dict[str, Shape | list[Shape]] = {}
+        for name, t in self.spec.inputs.items():
+            if name in call.absent:
+                continue
+            if t.is_list:
+                out[name] = [self.shape(name, t, call, names, k) for k in range(call.lengths[name])]
+            else:
+                out[name] = self.shape(name, t, call, names, 0)
+        return out
+
+    def shape(self, name: str, t: TensorType, call: _Call, names: Mapping[str, Any], entry: int) -> Shape:
+        if name in call.data:
+            return np.shape(call.data[name])
+        parts: list[tuple[Shape, str | None]] = []
+        for d in t.dims:
+            dim = d.expr.id if isinstance(d.expr, Name) else ""
+            value = call.dims.get(f"{name}.{dim}", call.dims.get(dim)) if dim else None
+            if d.pack:
+                if value is None:
+                    lanes = [len(v) for n, v in call.dims.items() if isinstance(v, tuple)
+                             and any(isinstance(m, Name) and m.id == n for m in walk(d.expr))]
+                    if not lanes:
+                        raise CaseRefused(f"nothing says the extents of `*{show(d.expr)}` of `{name}`")
+                    value = tuple(_int(d.expr, {n: v[k] if isinstance(v, tuple) and len(v) == lanes[0] else v
+                                                for n, v in names.items()}) for k in range(lanes[0]))
+                parts.append((tuple(value), d.at))
+                continue
+            if isinstance(value, tuple):
+                value = value[entry]
+            if value is None:
+                value = self.let_value(dim, names) if dim in self.spec.let else _int(d.expr, names)
+            parts.append(((int(value),), d.at))
+        if any(e < 0 for extents, _ in parts for e in extents):
+            raise CaseRefused(f"an extent of `{name}` would be negative")
+        whole = _placed(parts, names)
+        given = call.dims.get(f"{name}.shape")
+        if t.expand and given is not None:
+            if given and given[0] == "share":
+                return _share(whole, np.random.default_rng(given[1]))
+            return tuple(given)
+        return whole
+
+    def let_value(self, dim: str, names: Mapping[str, Any]) -> int:
+        return _int(self.spec.let[dim].expr, names)
+
+    def dtype(self, t: TensorType, chosen: Mapping[str, DType]) -> DType:
+        """What an input's type is before promotion."""
+        if t.dtype in chosen:
+            return chosen[t.dtype]
+        if t.dtype not in self.spec.types:
+            return DType(t.dtype)
+        return self.derived(self.spec.types[t.dtype], chosen)
+
+    def derived(self, rule: Expr, chosen: Mapping[str, DType]) -> DType:
+        match rule:
+            case Name(id=n) if n in chosen:
+                return chosen[n]
+            case Name(id=n) if n in self.spec.types:
+                return self.derived(self.spec.types[n], chosen)
+            case Name(id=n) if n in {d.value for d in DType}:
+                return DType(n)
+            case Call(fn=fn, args=args) if fn in RULES:
+                out = RULES[fn](*(self.derived(a, chosen) for a in args))
+                assert isinstance(out, DType)
+                return out
+            case Call(fn=fn, args=(inner,)) if fn in CATEGORIES:
+                return self.derived(inner, chosen)
+            case Call(fn="attr", args=(_, inner)):
+                return self.derived(inner, chosen)
+        raise CaseRefused(f"type rule `{show(rule)}` of an input is not known to cases")
+
+    def resolve(self, call: _Call, chosen: Mapping[str, DType], shapes: dict[str, Shape | list[Shape]] | None = None,
+                ) -> tuple[BoundOp, dict[str, Any], dict[str, Shape], Resolved]:
+        """The bound program of a call, its run-time attributes, flat shapes, and the resolution."""
+        shapes = self.shapes(call) if shapes is None else shapes
+        operands: dict[str, Any] = {}
+        flat: dict[str, Shape] = {}
+        for name, t in self.spec.inputs.items():
+            s = shapes.get(name)
+            if s is None:
+                operands[name] = None
+            elif isinstance(s, list):
+                operands[name] = [Operand(self.dtype(t, chosen), len(e)) for e in s]
+                flat |= {f"{name}.{k}": e for k, e in enumerate(s)}
+            else:
+                operands[name] = Operand(self.dtype(t, chosen), len(s))
+                flat[name] = s
+        resolved = key_for_call(self.spec, operands, call.attrs)
+        if resolved.key not in self.bound:
+            self.bound[resolved.key] = bind(self.spec, resolved.key)
+        return self.bound[resolved.key], resolved.attrs, flat, resolved
+
+    # ------------------------------------------------------------------------------------------ contents
+    def fill(self, name: str, call: _Call, chosen: dict[str, DType], values: str, layout: str, index: str) -> Case:
+        """Contents of the class, checked against the operator's rules."""
+        op, run_attrs, shapes, resolved = self.resolve(call, chosen)
+        found = survey(op, shapes, run_attrs)
+        dtypes = {t.name: t.dtype for t in op.inputs}
+        numbers = [d for n, d in dtypes.items() if n not in found.ranges]
+        if not applicable(values, numbers) and numbers:
+            raise CaseRefused(f"no input of {', '.join(sorted({d.value for d in numbers}))} holds `{values}`",
+                              inapplicable=True)
+        if index == "negative" and not found.ranges:
+            raise CaseRefused("no input holds positions", inapplicable=True)
+        if layout != "contiguous" and not any(applies(layout, s) for s in shapes.values()):
+            raise CaseRefused(f"no input of shapes {[list(s) for s in shapes.values()]} can be {layout}",
+                              inapplicable=True)
+        why = ""
+        for attempt in range(6):
+            rng = _rng(self.seed, self.spec.op, name, attempt)
+            arrays = self.contents(op, call, shapes, found, values, index, rng, attempt)
+            arrays = {n: lay_out(a, layout, rng) for n, a in arrays.items()}
+            try:
+                output_shapes(op, arrays, run_attrs)
+            except OracleRefusal as e:
+                why = e.message
+                if e.kind not in ("data", "index", "shape"):
+                    raise
+                continue
+            return self.case(name, call, resolved, arrays, layout, values, index)
+        raise CaseRefused(f"no contents satisfy the rules ({why})", inapplicable=index == "negative")
+
+    def contents(self, op: BoundOp, call: _Call, shapes: Mapping[str, Shape], found: Survey, values: str, index: str,
+                 rng: Rng, attempt: int) -> dict[str, Array]:
+        out: dict[str, Array] = {}
+        place = 0
+        for t in op.inputs:
+            shape = shapes[t.name]
+            if t.name in call.data:
+                out[t.name] = to_array(from_array(np.asarray(call.data[t.name]), t.dtype), t.dtype)
+            elif t.name in found.ranges:
+                kind = "uniform" if index == "-" else index
+                out[t.name] = draw_index(kind, shape, t.dtype, found.ranges[t.name], rng)
+            else:
+                a = draw(values, shape, t.dtype, rng, depth=found.depth, place=place)
+                if attempt > 0 and t.dtype.is_integer:
+                    a = (np.abs(a.astype(np.int64)) % 4).astype(a.dtype)       # counts, lengths
+                    if attempt > 2:
+                        a = np.sort(a.reshape(-1)).reshape(shape)              # offsets
+                elif attempt > 1 and t.dtype.is_float:
+                    a = np.abs(a)
+                place += t.dtype.is_inexact
+                out[t.name] = a
+        return out
+
+    def case(self, name: str, call: _Call, resolved: Resolved, arrays: Mapping[str, Array], layout: str, values: str,
+             index: str, expect: Expected | None = None) -> Case:
+        operands: dict[str, CaseTensor | tuple[CaseTensor, ...] | None] = {}
+        for inp, t in self.spec.inputs.items():
+            if t.is_list:
+                flats = [arrays[f"{inp}.{k}"] for k in range(call.lengths[inp])]
+                operands[inp] = tuple(CaseTensor(a, _dtype_of(a), layout) for a in flats)
+            elif inp in arrays:
+                operands[inp] = CaseTensor(arrays[inp], _dtype_of(arrays[inp]), layout)
+            else:
+                operands[inp] = None
+        declared = not self.spec.test.values or values in self.spec.test.values
+        return Case(self.spec.op, name, self.seed, resolved.key, operands, dict(call.attrs), dict(resolved.attrs),
+                    values, index, layout, declared, expect)
+
+    # ------------------------------------------------------------------------------------------ refusals
+    def refusal(self, name: str, chosen: dict[str, DType], which: int) -> Case:
+        """A call that breaks rule `which` of the spec, and none that is asked before it."""
+        if which >= len(self.spec.require):
+            raise CaseRefused(f"the spec has {len(self.spec.require)} rules")
+        text = self.spec.require[which].text
+        bases = [self.declared(k) for k in range(len(self.spec.test.cases))] or [self.made_up()]
+        met = False
+        for attempt in range(3 * ATTEMPTS):
+            rng = _rng(self.seed, self.spec.op, name, attempt)
+            try:
+                call = self.complete(bases[attempt % len(bases)])
+                op, run_attrs, shapes, resolved = self.resolve(call, chosen)
+                rule = next((r for r in op.rules if r.text == text), None)
+                if rule is None:
+                    continue                 # decided before the call, for this one
+                met = True
+                if rule.data:
+                    arrays = self.spoiled(op, call, shapes, run_attrs, rng)
+                    output_shapes(op, arrays, run_attrs)
+                    continue
+                call = self.twisted(call, rng)
+                op, run_attrs, shapes, resolved = self.resolve(call, chosen)
+                arrays = {t.name: draw("normal", shapes[t.name], t.dtype, rng) for t in op.inputs}
+                survey(op, shapes, run_attrs)
+            except OracleRefusal as e:
+                if e.which >= 0 and op.rules[e.which].text == text:
+                    return self.case(name, call, resolved, arrays, "contiguous", "normal", "-",
+                                     Expected(e.kind, e.which, text))
+            except OpwrightError:
+                continue                     # twisted too far: the call has no kernel, or no shape
+        if not met:
+            raise CaseRefused(f"`{text}` is decided before the call", inapplicable=True)
+        raise CaseRefused(f"found no call that breaks `{text}`")
+
+    def spoiled(self, op: BoundOp, call: _Call, shapes: Mapping[str, Shape], run_attrs: Mapping[str, Any],
+                rng: Rng) -> dict[str, Array]:
+        """Valid contents with one number out of its range."""
+        found = survey(op, shapes, run_attrs)
+        arrays = self.contents(op, call, shapes, found, "normal", "uniform", rng, 1)
+        loaded = {n.tensor for r in op.rules if r.data for n in walk(r.expr) if isinstance(n, Load)}
+        names = [t.name for t in op.inputs if t.name in loaded and arrays[t.name].size]
+        if not names:
+            raise CaseRefused("no element to spoil")
+        victim = names[int(rng.integers(len(names)))]
+        a = np.array(arrays[victim])
+        extent = found.ranges.get(victim, 1)
+        bad = [-1, extent, -extent - 1, extent + 7, -1000, 1000]
+        value = bad[int(rng.integers(len(bad)))]
+        if a.dtype.kind != "u" or value >= 0:
+            a.reshape(-1)[int(rng.integers(a.size))] = value
+        arrays[victim] = a
+        return arrays
+
+    def twisted(self, call: _Call, rng: Rng) -> _Call:
+        """One extent or attribute changed."""
+        out = call.copy()
+        dims = [n for n, v in call.dims.items() if v not in ((),)]
+        attrs = [a for a in self.spec.attrs.values() if a.kind in ("int", "ints", "scalar", "float")]
+        pick = int(rng.integers(len(dims) + 2 * len(attrs))) if dims or attrs else 0
+        zero = int(rng.random() < 0.7)
+        if pick < len(dims):
+            n = dims[pick]
+            v = out.dims[n]
+            if isinstance(v, tuple) and v and all(isinstance(e, int) for e in v):
+                k = int(rng.integers(len(v)))
+                out.dims[n] = v[:k] + (max(0, v[k] + int(rng.integers(-3, 8))) * zero,) + v[k + 1:]
+            elif isinstance(v, int):
+                out.dims[n] = max(0, v + int(rng.integers(-3, 8))) * zero
+        elif attrs:
+            a = attrs[(pick - len(dims)) // 2]
+            have = out.attrs.get(a.name, a.default)
+            step = int(rng.choice([-100, -5, -3, -2, -1, 1, 2, 3, 5, 100]))
+            if isinstance(have, tuple) and have:
+                k = int(rng.integers(len(have)))
+                out.attrs[a.name] = have[:k] + (have[k] + step,) + have[k + 1:]
+            else:
+                out.attrs[a.name] = ((have if isinstance(have, (int, float)) else 0) + step) * zero
+        return out
+
+    def axis_error(self, name: str, call: _Call, chosen: dict[str, DType], attr: str) -> Case:
+        """An axis that the tensor does not have."""
+        a = self.spec.attrs[attr]
+        rank = max((self.rank_of(t, call) for t in self.spec.inputs.values() if any(d.at == attr for d in t.dims)),
+                   default=None)
+        if rank is None:
+            raise CaseRefused(f"no input's axes are named by `{attr}`", inapplicable=True)
+        good_shapes = self.shapes(call)
+        op, run_attrs, shapes, resolved = self.resolve(call, chosen, good_shapes)
+        rng = _rng(self.seed, self.spec.op, name)
+        bad: Any = rank if rng.random() < 0.5 else -rank - 1
+        if a.kind == "axes":
+            have = call.attrs.get(attr, a.default) or ()
+            bad = (bad, *tuple(have)[1:])
+        twisted = call.copy()
+        twisted.attrs[attr] = bad
+        op, run_attrs, shapes, resolved = self.resolve(twisted, chosen, good_shapes)
+        arrays = self.contents(op, call, shapes, Survey(1, 1, {}), "normal", "-", rng, 0)
+        try:
+            survey(op, shapes, run_attrs)
+        except OracleRefusal as e:
+            if e.kind == "axis":
+                return self.case(name, twisted, resolved, arrays, "contiguous", "normal", "-",
+                                 Expected("axis", -1, e.message))
+        raise CaseRefused(f"`{attr}` = {bad} is not refused")
+
+    def shape_error(self, name: str, call: _Call, chosen: dict[str, DType]) -> Case:
+        """One axis of one input longer than the others allow."""
+        rng = _rng(self.seed, self.spec.op, name)
+        op, run_attrs, shapes, resolved = self.resolve(call, chosen)
+        spots = [(n, k) for n, s in shapes.items() for k in range(len(s))]
+        for at in rng.permutation(len(spots)):
+            victim, axis = spots[int(at)]
+            s = list(shapes[victim])
+            s[axis] += 1
+            wrong = dict(shapes) | {victim: tuple(s)}
+            try:
+                survey(op, wrong, run_attrs)
+            except OracleRefusal as e:
+                if e.kind == "shape":
+                    arrays = self.contents(op, replace(call, data={}), wrong, Survey(1, 1, {}), "normal", "-", rng, 1)
+                    return self.case(name, call, resolved, arrays, "contiguous", "normal", "-",
+                                     Expected("shape", -1, e.message))
+        raise CaseRefused("no two inputs share an extent", inapplicable=True)
+
+
+def _dtype_of(a: Array) -> DType:
+    return next(d for d, array in ARRAY.items() if array == a.dtype)
+
+
+def _share(whole: Shape, rng: Rng) -> Shape:
+    """A shape that broadcasts to `whole`: leading axes left out, some axes of extent 1."""
+    drop = int(rng.integers(0, len(whole) + 1)) if rng.random() < 0.5 else 0
+    return tuple(1 if rng.random() < 0.3 else n for n in whole[drop:])
+
+
+def _placed(parts: Sequence[tuple[Shape, str | None]], names: Mapping[str, Any]) -> Shape:
+    """Extents with the axes that attributes name put where they say."""
+    total = sum(len(p) for p, _ in parts)
+    at: dict[int, int] = {}
+    rest: list[int] = []
+    for extents, attr in parts:
+        axes = names.get(attr) if attr is not None else None
+        if attr is None or axes is None or axes == ():
+            rest += extents
+            continue
+        wanted = [axes] if isinstance(axes, int) else list(axes)
+        if len(wanted) != len(extents) or any(not -total <= a < total for a in wanted):
+            raise CaseRefused(f"`{attr}` = {axes} does not fit {total} axes")
+        for p, e in zip(sorted(a % total for a in wanted), extents, strict=True):
+            if p in at:
+                raise CaseRefused(f"`{attr}` names an axis twice")
+            at[p] = e
+    left = iter(rest)
+    return tuple(at[p] if p in at else next(left) for p in range(total))
+
+
+def _type_choices(spec: OpSpec) -> list[tuple[str, tuple[DType, ...]]]:
+    """(type variable, dtypes) of those that a caller chooses."""
+    out: list[tuple[str, tuple[DType, ...]]] = []
+    used = {t.dtype for t in spec.inputs.values()}
+    for var, rule in spec.types.items():
+        if isinstance(rule, Name) and rule.id in CATEGORIES:
+            if var in used:
+                out.append((var, CATEGORIES[rule.id]))
+            continue
+        calls = [n for n in walk(rule) if isinstance(n, Call)]
+        if var in used and any(c.fn == "promote" for c in calls):
+            sets = [CATEGORIES[c.fn] for c in calls if c.fn in CATEGORIES]
+            if any(c.fn == "float_of" for c in calls):
+                sets.append(CATEGORIES["inexact"])
+            out.append((var, tuple(d for d in DType if all(d in s for s in sets))))
+    return out
+
+
+def _list_dims(spec: OpSpec) -> set[str]:
+    """Dims of list inputs that differ from entry to entry: read by entry, or by start and total."""
+    text = spec.compute_text + " ".join(show(d.expr) for t in spec.outputs.values() for d in t.dims)
+    compact = text.replace(" ", "")
+    out: set[str] = set()
+    for t in spec.inputs.values():
+        if t.is_list:
+            for d in t.dims:
+                if isinstance(d.expr, Name) and not d.pack:
+                    n = d.expr.id
+                    if f"start({n}" in compact or f"total({n})" in compact or f"{n}[" in compact:
+                        out.add(n)
+    return out
+
+
+# ------------------------------------------------------------------------------------------------- plans
+
+
+class _Plan:
+    """Names of the cases of a tier."""
+
+    def __init__(self, builder: _Builder, tier: str, dtypes: tuple[DType, ...]) -> None:
+        if tier not in ("quick", "full"):
+            raise ValueError(f"no tier `{tier}`")
+        self.b, self.spec, self.full = builder, builder.spec, tier == "full"
+        self.dtypes = dtypes
+        self.values = self.spec.test.values or ("exact", "normal")
+        self.layouts = ("contiguous", *(x for x in self.spec.test.layouts if x != "contiguous"))
+        self.sources = [f"case{k}" for k in range(len(self.spec.test.cases))] or ["base"]
+        self.index = "uniform" if any(_integer(rule) for _, rule in self.b.choices) or any(
+            t.dtype in ("i64", "i32") for t in self.spec.inputs.values()) else "-"
+
+    def combinations(self) -> list[str]:
+        """Types of the cases: all f32 (i64 for integers) first, then each other dtype that some variable admits."""
+        choices = self.b.choices
+        if not choices:
+            return ["-"]
+
+        def usual(admitted: tuple[DType, ...]) -> DType:
+            order = (DType.F32, DType.I64, *self.dtypes, *admitted)
+            return next((d for d in order if d in admitted and d in self.dtypes), admitted[-1])
+
+        out = ["+".join(usual(a).value for _, a in choices)]
+        for d in self.dtypes:
+            text = "+".join((d if d in a else usual(a)).value for _, a in choices)
+            if text not in out:
+                out.append(text)
+        floats = [k for k, (_, a) in enumerate(choices) if DType.BF16 in a and DType.F32 in a]
+        if len(floats) > 1 and DType.BF16 in self.dtypes:
+            mixed = [usual(a).value for _, a in choices]
+            mixed[floats[0]] = DType.BF16.value
+            out.append("+".join(mixed))
+        return list(dict.fromkeys(out))
+
+    def names(self) -> list[str]:
+        """In order, each once."""
+        types = self.combinations()
+        main, others = types[0], types[1:]
+        out: list[str] = []
+
+        def add(source: str, t: str, values: str, layout: str = "contiguous", index: str = "",
+                given: str = "all") -> None:
+            if source.startswith("case"):
+                only = self.b.declared(int(source[4:])).types
+                if only and not any(n in only for n in t.split("+")):
+                    return
+            name = f"{source}/{t}/{values}/{layout}/{index or self.index}/{given}"
+            if name not in out:
+                out.append(name)
+
+        roomy = self.roomy()
+        self.declared_cases(add, main)
+        self.edges(add, main, roomy)
+        for layout in (*self.layouts, "offset"):
+            add(roomy, main, self.finite(), layout)
+        if self.index != "-":
+            for index in INDEX_CLASSES[1:]:
+                add(roomy, main, self.finite(), index=index)
+        self.presence(add, main)
+        for a in self.spec.attrs.values():
+            for k in range(len(self.b.domain(a))):
+                add(f"attr.{a.name}.{k}", main, self.finite())
+        picked = others if self.full else [others[self.b.seed % len(others)]] if others else []
+        for n, t in enumerate(picked):
+            if self.full:
+                self.declared_cases(add, t)
+                self.edges(add, t, roomy)
+            else:
+                add(roomy, t, self.finite())
+                add(roomy, t, self.values[0], self.layouts[-1])
+            for k in range(3 if self.full else 1):
+                add(f"draw{20 + 3 * n + k}", t, self.finite())
+        for k in range(12 if self.full else 4):
+            add(f"draw{k}", main, self.values[k % len(self.values)] if k % 2 else self.finite(),
+                self.layouts[k % len(self.layouts)])
+        self.refusals(add, main)
+        return out
+
+    def declared_cases(self, add: Any, types: str) -> None:
+        for k, source in enumerate(self.sources):
+            if self.full:
+                for j, values in enumerate(self.values):
+                    add(source, types, values, self.layouts[(j + k) % len(self.layouts)])
+                for j, layout in enumerate(self.layouts):
+                    add(source, types, self.values[j % len(self.values)], layout)
+            else:
+                add(source, types, self.values[k % len(self.values)])
+
+    def edges(self, add: Any, types: str, source: str) -> None:
+        extra = ("nan_inf", "zeros")
+        if self.full:
+            extra += ("large", "tiny", "denormal", "all_equal", "int_limits", "mixed", "exact")  # type: ignore[assignment]
+        for values in dict.fromkeys((*self.values, *extra)):
+            add(source, types, values)
+
+    def presence(self, add: Any, types: str) -> None:
+        optional = [n for n, t in self.spec.inputs.items() if t.optional]
+        masks = [optional, *([n] for n in optional)] if len(optional) > 1 else [optional] if optional else []
+        for mask in masks:
+            add(self.roomy(), types, self.finite(), given=f"no:{'+'.join(mask)}")
+
+    def refusals(self, add: Any, types: str) -> None:
+        for k in range(len(self.spec.require)):
+            add(f"rule{k}", types, "normal", index="-")
+        for a in self.spec.attrs.values():
+            if a.kind in ("axis", "axes"):
+                add(f"axis.{a.name}", types, "normal", index="-")
+        if self.spec.inputs:
+            add("shape", types, "normal", index="-")
+
+    def finite(self) -> str:
+        return next((v for v in ("normal", *self.values) if v in self.values and VALUE_CLASSES[v].finite), "normal")
+
+    def roomy(self) -> str:
+        """The declared case of most axes longer than 1, of moderate size."""
+        best, source = -1.0, self.sources[0]
+        for s in self.sources:
+            if not s.startswith("case"):
+                continue
+            dims = self.b.declared(int(s[4:])).dims
+            sizes = [e for v in dims.values() for e in (v if isinstance(v, tuple) else (v,)) if isinstance(e, int)]
+            if 0 in sizes or math.prod(sizes) > MAX_ELEMENTS:
+                continue
+            score = sum(e > 1 for e in sizes) + math.log2(1 + math.prod(sizes)) / 100
+            if score > best:
+                best, source = score, s
+        return source
+
+
+def _integer(dtypes: tuple[DType, ...]) -> bool:
+    return all(d.is_integer for d in dtypes)

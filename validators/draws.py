@@ -1,0 +1,198 @@
+"""Value classes: the numbers that tensors are filled with; index classes: integers that point into other tensors.
+
+May import: numpy, values, generator.types.  To add a class: a function in `_FLOATS` or `_INTEGERS`, its traits in
+`VALUE_CLASSES`; of indices: a case in `draw_index`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..generator.types import DType
+from .values import ARRAY, Array, precision, to_array
+
+__all__ = ["INDEX_CLASSES", "VALUE_CLASSES", "applicable", "draw", "draw_index"]
+
+Rng = np.random.Generator
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Traits:
+    """kinds: dtypes the class is for.  finite: no inf or nan in it."""
+
+    kinds: tuple[str, ...]
+    finite: bool = True
+
+
+_ALL = ("float", "complex", "int", "uint", "bool")
+_INEXACT = ("float", "complex")
+VALUE_CLASSES: dict[str, Traits] = {
+    "exact": Traits(_ALL), "normal": Traits(_ALL), "large": Traits(_INEXACT), "tiny": Traits(_INEXACT),
+    "denormal": Traits(_INEXACT), "zeros": Traits(_ALL), "nan_inf": Traits(_INEXACT, finite=False),
+    "all_equal": Traits(_ALL), "one_neg_inf": Traits(("float",), finite=False),
+    "all_neg_inf": Traits(("float",), finite=False), "int_limits": Traits(("int", "uint")), "mixed": Traits(_INEXACT),
+}
+INDEX_CLASSES = ("uniform", "same", "bounds", "negative")
+
+
+def applicable(value_class: str, dtypes: list[DType]) -> bool:
+    """Whether any tensor of these dtypes can hold the class (without tensors: `normal` alone)."""
+    kinds = VALUE_CLASSES[value_class].kinds
+    return any(d.kind in kinds for d in dtypes) if dtypes else value_class == "normal"
+
+
+def draw(value_class: str, shape: Shape, dtype: DType, rng: Rng, *, depth: int = 1, place: int = 0) -> Array:
+    """An array of the class.
+
+    depth: the longest sum that the operator forms (class `exact` keeps its partial sums representable)
+    place: position among the operator's inexact inputs (`exact` gives later factors from {-1, 0, 1})
+    """
+    if dtype.kind not in VALUE_CLASSES[value_class].kinds:
+        value_class = "normal"
+    if dtype is DType.BOOL:
+        out = np.full(shape, bool(rng.integers(2))) if value_class == "all_equal" else rng.integers(0, 2, shape) == 1
+        return np.asarray(np.zeros(shape, np.bool_) if value_class == "zeros" else out)
+    if not dtype.is_inexact:
+        return _INTEGERS.get(value_class, _small)(shape, dtype, rng).astype(ARRAY[dtype])
+    if dtype.is_complex:
+        part = DType.F32 if dtype is DType.C64 else DType.F64
+        parts = [draw(value_class, shape, part, rng, depth=2 * depth, place=place) for _ in range(2)]
+        return (parts[0] + 1j * parts[1]).astype(ARRAY[dtype])
+    if value_class == "exact":
+        return to_array(_exact(shape, dtype, rng, depth, place), dtype)
+    values = _FLOATS[value_class](shape, dtype, rng)
+    return to_array(np.clip(values, dtype.min, dtype.max) if VALUE_CLASSES[value_class].finite else values, dtype)
+
+
+# ------------------------------------------------------------------------------------------------- floats
+
+
+def _exact(shape: Shape, dtype: DType, rng: Rng, depth: int, place: int) -> Array:
+    """Integers whose sums of `depth` products stay below 2**24 (so in f32, the accumulator of half types, too)."""
+    room = 24 - math.ceil(math.log2(max(depth, 1)))
+    if depth > 1 and place > 0:
+        return rng.integers(-1, 2, shape).astype(np.float64)
+    bits = max(1, min(12, room, precision(dtype)))
+    return rng.integers(-(2**bits) + 1, 2**bits, shape).astype(np.float64) * rng.integers(-1, 2, shape)
+
+
+def _normal(shape: Shape, dtype: DType, rng: Rng) -> Array:
+    return rng.standard_normal(shape)
+
+
+def _large(shape: Shape, dtype: DType, rng: Rng) -> Array:
+    """Well above 1, with room for a square and a sum."""
+    top = 2.0 if dtype is DType.F16 else 4.0
+    return rng.standard_normal(shape) * 10.0 ** rng.uniform(1.0, top, shape)
+
+
+def _tiny(shape: Shape, dtype: DType, rng: Rng) -> Array:
+    """Around and below the epsilons that operators add."""
+    return rng.standard_normal(shape) * 10.0 ** rng.uniform(-6.0, -2.0, shape)
+
+
+def _denormal(shape: Shape, dtype: DType, rng: Rng) -> Array:
+    least = dtype.eta * 2 if dtype.eta else 2.0**-1074
+    small = rng.integers(-1000, 1001, shape) * least
+    return np.where(rng.random(shape) < 0.25, rng.standard_normal(shape), small)
+
+
+def _zeros(shape: Shape, dtype: DType, rng: Rng) -> Array:
+    signed = np.where(rng.random(shape) < 0.5, 0.0, -0.0)
+    return np.where(rng.random(shape) < 0.25, rng.standard_normal(shape), signed)
+
+
+def _nan_inf(shape: Shape, dtype: DType, rng: Rng) -> Array:
+    out = rng.standard_normal(shape)
+    flat = out.reshape(-1)
+    for special in (np.nan, np.inf, -np.inf):
+        flat[rng.random(flat.size) < 0.06] = special
+        if flat.size >= 4:
+            flat[int(rng.integers(flat.size))] = special
+    return flat.reshape(shape)
+
+
+def _all_equal(shape: Shape, dtype: DType, rng: Rng) -> Array:
+    return np.full(shape, rng.standard_normal())
+
+
+def _one_neg_inf(shape: Shape, dtype: DType, rng: Rng) -> Array:
+    """One -inf in every row of every axis that has more than one element."""
+    out = rng.standard_normal(shape)
+    if out.size:
+        rows = out.reshape(-1, shape[-1] if shape else 1)
+        rows[np.arange(len(rows)), rng.integers(0, rows.shape[1], len(rows))] = -np.inf
+        out = rows.reshape(shape)
+    return out
+
+
+def _all_neg_inf(shape: Shape, dtype: DType, rng: Rng) -> Array:
+    return np.full(shape, -np.inf)
+
+
+def _mixed(shape: Shape, dtype: DType, rng: Rng) -> Array:
+    """Rows of several classes in one tensor: an easy path for some of them shows."""
+    out = rng.standard_normal(shape)
+    if len(shape) < 1 or not out.size:
+        return out
+    rows = out.reshape(-1, shape[-1])
+    kinds = [_normal, _large, _tiny, _zeros, _all_equal]
+    for k in range(min(len(rows), 64)):
+        pick = kinds[int(rng.integers(len(kinds)))]
+        row = int(rng.integers(len(rows))) if len(rows) > 64 else k
+        rows[row] = pick((shape[-1],), dtype, rng)
+    return rows.reshape(shape)
+
+
+_FLOATS: dict[str, Callable[[Shape, DType, Rng], Array]] = {
+    "normal": _normal, "large": _large, "tiny": _tiny, "denormal": _denormal, "zeros": _zeros, "nan_inf": _nan_inf,
+    "all_equal": _all_equal, "one_neg_inf": _one_neg_inf, "all_neg_inf": _all_neg_inf, "mixed": _mixed,
+}
+
+# ------------------------------------------------------------------------------------------------- integers
+
+
+def _small(shape: Shape, dtype: DType, rng: Rng) -> Array:
+    low = 0 if dtype.kind == "uint" else -100
+    return rng.integers(low, 101, shape)
+
+
+def _int_zeros(shape: Shape, dtype: DType, rng: Rng) -> Array:
+    return np.where(rng.random(shape) < 0.75, 0, _small(shape, dtype, rng))
+
+
+def _int_equal(shape: Shape, dtype: DType, rng: Rng) -> Array:
+    return np.full(shape, int(rng.integers(1, 101)))
+
+
+def _int_limits(shape: Shape, dtype: DType, rng: Rng) -> Array:
+    low, high = int(dtype.min), int(dtype.max)
+    edges = [low, low + 1, -1 if low < 0 else 0, 0, 1, 2, high - 1, high]
+    return np.array(edges, ARRAY[dtype])[rng.integers(0, len(edges), shape)]
+
+
+_INTEGERS: dict[str, Callable[[Shape, DType, Rng], Array]] = {
+    "exact": _small, "normal": _small, "zeros": _int_zeros, "all_equal": _int_equal, "int_limits": _int_limits,
+}
+
+
+def draw_index(index_class: str, shape: Shape, dtype: DType, extent: int, rng: Rng) -> Array:
+    """Positions of an axis of `extent`: anywhere, all the same, its two ends, or counted from the end as well."""
+    count = max(extent, 1)
+    match index_class:
+        case "uniform":
+            out = rng.integers(0, count, shape)
+        case "same":
+            out = np.full(shape, int(rng.integers(count)))
+        case "bounds":
+            out = np.where(rng.random(shape) < 0.5, 0, count - 1)
+        case "negative":
+            out = rng.integers(-count, count, shape)
+        case _:
+            raise ValueError(f"no index class `{index_class}`")
+    return np.asarray(out).astype(ARRAY[dtype])
