@@ -321,6 +321,10 @@ static inline int32_t owk_norm_axes(const OwAttr* a, int32_t rank, bool empty_al
     if (*taken >> k & 1u) out->axis[out->n++] = k;
   return -1;
 }
+static inline void owk_all_axes(int32_t rank, OwkOrder* out, uint32_t* taken) {
+  const OwAttr absent = {-1, nullptr, nullptr};
+  owk_norm_axes(&absent, rank, true, out, taken);
+}
 /* Axes first … first + rank of `o` as a pack. */
 static inline void owk_take_pack(const OwTensor* t, const OwkOrder& o, int32_t first, int32_t rank, OwkPack* p) {
   p->rank = rank;

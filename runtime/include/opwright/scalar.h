@@ -175,6 +175,11 @@ OWK_FN bool owk_less_bool(bool a, bool b) { return a < b; }
   OWK_FN R owk_sqrt_##NAME(R x) { return OWK_M(sqrt##S)(x); }                                     \
   OWK_FN R owk_rsqrt_##NAME(R x) { return (R)1 / OWK_M(sqrt##S)(x); }                             \
   OWK_FN R owk_pow_##NAME(R a, R b) { return OWK_M(pow##S)(a, b); }                               \
+  OWK_FN R owk_ipow_##NAME(R x, int n) { /* n is a literal: the loop unrolls into a few products */ \
+    R out = 1;                                                                                    \
+    for (int k = n < 0 ? -n : n; k > 0; k >>= 1) { if (k & 1) out = out * x; x = x * x; }         \
+    return n < 0 ? (R)1 / out : out;                                                              \
+  }                                                                                               \
   OWK_FN R owk_atan2_##NAME(R a, R b) { return OWK_M(atan2##S)(a, b); }
 OWK_REAL(f32, float, f)
 OWK_REAL(f64, double, )

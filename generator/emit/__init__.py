@@ -1,0 +1,89 @@
+"""Normal -> text: a kernel's translation unit, its symbol, and its row for the runtime's table.
+
+The symbol is `ow_` and a hash of the text without comments, the helper headers it calls, and the dialect: the same meaning
+printed the same way has the same name on every machine.
+
+May import: bound, loops, plan, types, c_like, cpu, cuda, `opwright.resources`.  To add a dialect: see cpu.py.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from collections.abc import Iterable
+
+from ... import resources
+from ..bound import BoundOp, KernelText
+from ..errors import LowerError
+from ..loops import lower
+from .cpu import DIALECTS, print_cpu
+
+__all__ = ["HEADER", "emit", "emit_unit", "normalised", "table_row"]
+
+HEADER = '#include "opwright/kernel.h"\n'
+#: Stands for the symbol while its hash is not known.
+_PLACEHOLDER = "ow_SYMBOL"
+
+
+def normalised(text: str) -> str:
+    """The text without comments, blank lines and indentation: what evidence hashes."""
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
+    lines = (re.sub(r"\s+", " ", line.split("//")[0]).strip() for line in text.splitlines())
+    return "\n".join(line for line in lines if line)
+
+
+@functools.cache
+def _headers(names: tuple[str, ...]) -> str:
+    folder = resources.include_dir() / "opwright"
+    return "\n".join(normalised((folder / n).read_text(encoding="utf-8")) for n in names)
+
+
+def symbol_of(text: str, dialect: str, headers: tuple[str, ...] = ("scalar.h", "kernel.h")) -> str:
+    """`ow_` and 16 hex digits for a text in which the symbol is still the placeholder."""
+    digest = hashlib.sha256("\0".join((normalised(text), _headers(headers), dialect)).encode()).hexdigest()
+    return f"ow_{digest[:16]}"
+
+
+def emit(op: BoundOp, dialect: str) -> KernelText:
+    """Print one Normal program as a whole translation unit.  Raises LowerError (no lowering, or no such dialect)."""
+    if dialect not in DIALECTS:
+        raise LowerError(f"no CPU dialect `{dialect}`", hint=f"dialects: {', '.join(DIALECTS)}")
+    body = print_cpu(lower(op, "cpu"), dialect, _PLACEHOLDER)
+    symbol = symbol_of(body, dialect)
+    head = f"// {op.name}  [{op.key.show()}]  {dialect}\n"
+    text = head + HEADER + "\n" + body.replace(_PLACEHOLDER, symbol)
+    return KernelText(symbol, text, table_row(op, symbol, dialect), dialect)
+
+
+def emit_unit(texts: Iterable[KernelText]) -> str:
+    """Many kernels in one translation unit; each symbol once."""
+    out = [HEADER]
+    seen: set[str] = set()
+    for t in texts:
+        if t.symbol not in seen:
+            seen.add(t.symbol)
+            out.append(t.source.replace(HEADER, ""))
+    return "\n".join(out)
+
+
+def table_row(op: BoundOp, symbol: str, dialect: str) -> dict[str, object]:
+    """What the runtime knows of a kernel (docs/internals.md, "Table row")."""
+    key = op.key
+    optional = {n for n, _ in key.present}
+    inputs: dict[str, dict[str, object]] = {}
+    for t in op.inputs:
+        name = t.list_of or t.name
+        inputs[name] = {"name": name, "dtype": t.dtype.value, "list": t.list_of is not None, "optional": name in optional}
+    return {
+        "op": op.name,
+        "symbol": symbol,
+        "key": {"types": dict(key.types), "static": dict(key.static), "present": dict(key.present),
+                "lengths": dict(key.lengths), "ranks": dict(key.ranks)},
+        "inputs": list(inputs.values()),
+        "attrs": [{"name": a.name, "kind": a.kind} for a in op.attrs],
+        "outputs": [{"name": t.name, "dtype": t.dtype.value, "aux": t.aux} for t in op.outputs],
+        "rules": [{"text": r.text, "line": r.line} for r in op.rules],
+        "inplace": dict(op.inplace),
+        "dialect": dialect,
+    }

@@ -1,0 +1,185 @@
+"""The CPU dialects: one translation unit per kernel, three entry points, loops as chunk functions.
+
+May import: c_like, prologue, loops, bound.  To add a dialect: a row in `DIALECTS` (its flags are toolchain.py's).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..loops import LoopProgram, LoopStmt, Nest, Walk
+from .c_like import CLike, unit_strides
+from .prologue import Prologue, walks
+
+__all__ = ["DIALECTS", "Cpu", "print_cpu"]
+
+
+class Cpu(CLike):
+    """GNU C++ (gcc, clang)."""
+
+
+class CpuPortable(Cpu):
+    """For machines without fma, where the builtin would be a call."""
+
+    fma = False
+
+
+DIALECTS: dict[str, type[Cpu]] = {"cpu-avx512": Cpu, "cpu-avx2": Cpu, "cpu-portable": CpuPortable}
+
+
+def print_cpu(p: LoopProgram, dialect: str, symbol: str) -> str:
+    """The text of one kernel, everything but its three entry points inside `namespace <symbol>_`."""
+    c = DIALECTS[dialect](p)
+    pro = Prologue(p, c)
+    c.line(f"namespace {symbol}_ {{")
+    c.line("")
+    with c.indented("struct Env {", "};"):
+        for m in pro.env():
+            c.line(m)
+    for s in p.sizes:
+        _size(c, pro, s.dim, s.body, s.value)
+    for k, n in enumerate(p.rules):
+        _nest(c, n, f"rule{k}")
+        c.line("")
+        with c.indented(f"static void check{k}(const OwCall* c, Env& e) {{"):
+            c.line("(void)c;")
+            _launch(c, pro, n, f"rule{k}")
+    for k, n in enumerate(p.nests):
+        _nest(c, n, f"nest{k}")
+    c.line("")
+    with c.indented("static int32_t bind(const OwCall* c, Env& e, bool run) {"):
+        pro.bind()
+    c.line("")
+    c.line(f"}}  // namespace {symbol}_")
+    c.line("")
+    _entries(c, pro, p, symbol)
+    return "\n".join(c.lines) + "\n"
+
+
+def _body(c: CLike, head: Sequence[str], opening: str, print_body: object) -> None:
+    """A function whose constants are known once its body is printed."""
+    assert callable(print_body)
+    start = len(c.lines)
+    c.used = {}
+    for h in head:
+        c.line(h)
+    with c.indented(opening):
+        at = len(c.lines)
+        print_body()
+        c.lines[at:at] = [f"{c.pad}{text}" for text in c.used.values()]
+    assert start <= at
+
+
+def _nest(c: CLike, n: Nest, name: str) -> None:
+    units = unit_strides(n.body)
+    saved = dict(c.shadows)
+    c.line("")
+    for t in n.text:
+        for part in t.split("\n"):
+            c.line(f"// {part}")
+    names = {f"{c.stride_name(s)}" for s in units}
+    head = ["template <bool UNIT>"] if units else []
+
+    def body() -> None:
+        c.line("(void)thread;")
+        w = n.walk
+        c.block(n.body[:-1])
+        c.line(f"OwkAt<{c.width(w)}> a{w.id};")
+        c.line(f"owk_seek(e.w{w.id}, lo, a{w.id});")
+        c.steps(w, "lo", "hi")
+        for k in names & set(c.used):
+            c.used[k] = f"const int64_t {k} = UNIT ? 1 : e.{k};"
+
+    def whole() -> None:
+        c.line("Env& e = *static_cast<Env*>(ctx);")
+        inner = len(c.lines)
+        body()
+        c.lines[inner:inner] = [f"{c.pad}{text}" for text in c.used.values()]
+        c.used = {}
+
+    _body(c, head, f"static void {name}(void* ctx, int64_t lo, int64_t hi, int32_t thread) {{", whole)
+    c.shadows = saved
+
+
+def _launch(c: CLike, pro: Prologue, n: Nest, name: str) -> None:
+    """Host text: fill the walks of a nest, then run it."""
+    for w in _walks_of(n.body):
+        c.host = True
+        pro.set_up(w)
+        c.host = False
+    units = unit_strides(n.body)
+    c.host = True
+    fn = name
+    if units:
+        test = " && ".join(f"{c.stride(s)} == 1" for s in units)
+        fn = f"{test} ? {name}<true> : {name}<false>"
+    total = f"e.w{n.walk.id}.total"
+    if n.parallel:
+        c.line(f"owk_parallel(c, {total}, {c.expr(n.work)}, {fn}, &e);")
+    else:
+        c.line(f"if ({total} > 0) ({fn})(&e, 0, {total}, 0);")
+    c.host = False
+
+
+def _walks_of(body: tuple[LoopStmt, ...]) -> list[Walk]:
+    class _One:
+        rules: tuple[Nest, ...] = ()
+        sizes: tuple[object, ...] = ()
+
+        def __init__(self) -> None:
+            self.nests = (Nest(body, None, (), False),)  # type: ignore[arg-type]
+
+    return walks(_One())  # type: ignore[arg-type]
+
+
+def _size(c: CLike, pro: Prologue, dim: str, body: tuple[LoopStmt, ...], value: object) -> None:
+    from ..expr import Expr
+
+    assert isinstance(value, Expr)
+    c.line("")
+
+    def inner() -> None:
+        for w in _walks_of(body):
+            c.host = True
+            pro.set_up(w)
+            c.host = False
+        at = len(c.lines)
+        c.skip.append("return 0;")
+        c.block(body)
+        c.line(f"return {c.expr(value)};")
+        c.skip.pop()
+        c.lines[at:at] = [f"{c.pad}{text}" for text in c.used.values()]
+        c.used = {}
+
+    _body(c, [], f"static int64_t size_{pro.dim(dim)}(Env& e) {{", inner)
+
+
+def _entries(c: CLike, pro: Prologue, p: LoopProgram, symbol: str) -> None:
+    ns = f"{symbol}_"
+    c.line('extern "C" __attribute__((visibility("default")))')
+    with c.indented(f"int32_t {symbol}_infer(const OwCall* c) {{"):
+        c.line(f"{ns}::Env e;")
+        c.line(f"if ({ns}::bind(c, e, false)) return c->error->code;")
+        for i, t in enumerate(p.op.outputs):
+            c.line(f"c->shapes[{i}] = e.{pro.tensor(t.name)}_shape;")
+        c.line("return OW_OK;")
+    c.line("")
+    c.line('extern "C" __attribute__((visibility("default")))')
+    with c.indented(f"int64_t {symbol}_workspace(const OwCall* c) {{"):
+        c.line(f"{ns}::Env e;")
+        c.line(f"if ({ns}::bind(c, e, false)) return -(int64_t)c->error->code;")
+        c.line("return e.shared_bytes + e.row_bytes * owk_most(1, c->max_threads);")
+    c.line("")
+    c.line('extern "C" __attribute__((visibility("default")))')
+    with c.indented(f"int32_t {symbol}(const OwCall* c) {{"):
+        c.line(f"using namespace {ns};")
+        c.line("Env e;")
+        c.line("if (bind(c, e, true)) return c->error->code;")
+        if not p.sizes:
+            for k, _ in enumerate(p.rules):
+                c.line(f"check{k}(c, e);")
+            if p.rules:
+                c.line("if (c->error->code) return c->error->code;")
+        for k, n in enumerate(p.nests):
+            _launch(c, pro, n, f"nest{k}")
+        c.line("return c->error->code;")

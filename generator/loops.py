@@ -1,0 +1,1656 @@
+"""Normal -> Loop: nests over walks of any strides, fused by shared index prefix, with temporaries put where they live.
+
+The Loop level is a frozen tree over the expression nodes of `expr.py` plus `Elem` (an element of memory), `Stride` and
+`Local`; no `Reduce` is left.  One rule gives pointwise chains, row kernels (softmax, rms_norm), attention and recurrences:
+
+  fuse     Consecutive statements with the same next axis share one loop over it when every tensor that one of them writes
+           and another touches is indexed by that axis at the same place (at an earlier one along a recurrence).
+  place    A temporary lives below the loops that all its users share: as a scalar when nothing else indexes it, in a tile
+           on the stack, in the thread's workspace (row buffer), else in the global workspace.
+  walk     The leading parallel axes of a nest become one `Walk`: every operand has a stride per axis, merged at run time.
+  hoist    What does not depend on a loop is computed before it, but never what stands under a condition.
+  check    Indices are proven by plain use or by the guard around them; affine ones are checked on the host once; the rest
+           in the loop, where a bad one is reported and its access skipped.
+
+May import: expr, types, bound, normal, simplify, plan, errors.  To add a loop node: its dataclass, its line in `_show`, its
+case in `verify`, its text in `emit/c_like.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from .bound import Axis, BoundOp, Rule, Statement, Tensor
+from .errors import LowerError
+from .expr import (
+    FUNCTIONS, And, Assign, Bin, Call, Cmp, Decl, Expr, Fold, Item, Load, Name, Not, Num, Or, Reduce, Select, Star,
+    Target, children, map_children, show, show_block, walk,
+)
+from .normal import identity, plain_index
+from .plan import TILE, Plan, Tiled, plan
+from .simplify import dead, inline, loads
+from .types import DType
+
+__all__ = [
+    "Accumulate", "ArgBegin", "ArgStep", "Buffer", "Check", "Elem", "Fail", "For", "HostCheck", "If", "Let", "Local",
+    "LoopProgram", "LoopStmt", "Nest", "Operand", "Set", "Size", "Store", "Stride", "Tile", "Var", "Walk", "lower",
+    "show_loops", "verify",
+]
+
+# ================================================================================================ the level
+
+
+@dataclass(frozen=True)
+class Local(Expr):
+    """A scalar of the kernel: a `Let`, a `Var`, a loop variable or a value operand of a walk."""
+
+    id: str
+
+
+@dataclass(frozen=True)
+class Stride(Expr):
+    """Elements between neighbours along index entry `dim` of `tensor`."""
+
+    tensor: str
+    dim: int
+
+
+@dataclass(frozen=True)
+class Elem(Expr):
+    """`ptr[sum(index * stride)]`: `ptr` names an operand of an enclosing walk, a buffer, or a tensor."""
+
+    ptr: str
+    tensor: str
+    index: tuple[Expr, ...] = ()
+    stride: tuple[Expr, ...] = ()
+
+
+@dataclass(frozen=True)
+class Let:
+    """A constant scalar of the enclosing block, of the value's dtype."""
+
+    name: str
+    value: Expr
+
+
+@dataclass(frozen=True)
+class Var:
+    """A scalar that `Set` changes."""
+
+    name: str
+    dtype: DType
+    value: Expr
+
+
+@dataclass(frozen=True)
+class Set:
+    """`name mode value` of a `Var`."""
+
+    name: str
+    mode: str
+    value: Expr
+
+
+@dataclass(frozen=True)
+class Store:
+    """`target mode value`; mode is one of the language's."""
+
+    target: Elem
+    mode: str
+    value: Expr
+
+
+@dataclass(frozen=True)
+class If:
+    test: Expr
+    then: tuple[LoopStmt, ...]
+    orelse: tuple[LoopStmt, ...] = ()
+
+
+@dataclass(frozen=True)
+class Check:
+    """Unless 0 <= index < extent: report OW_E_INDEX and leave this iteration."""
+
+    index: Expr
+    extent: Expr
+
+
+@dataclass(frozen=True)
+class Fail:
+    """Report OW_E_DATA for rule `which`."""
+
+    which: int
+
+
+@dataclass(frozen=True)
+class For:
+    """`for var in range(lo, hi, step)`.  kind: serial, or simd (iterations do not touch each other's elements)."""
+
+    var: str
+    lo: Expr
+    hi: Expr
+    body: tuple[LoopStmt, ...] = ()
+    kind: str = "serial"
+    step: int = 1
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What a walk moves.  kind: `element` (a pointer into `base`), `value` (index `axis`), `linear` (position in pack `axis`).
+
+    lanes pairs an axis of the walk with the index entry of `tensor` that it moves along.
+    """
+
+    name: str
+    kind: str
+    tensor: str = ""
+    base: str = ""
+    lanes: tuple[tuple[str, int], ...] = ()
+    axis: str = ""
+
+
+@dataclass(frozen=True)
+class WalkAxis:
+    """An axis of a walk; `tile` > 0: its extent is the number of tiles of that many."""
+
+    name: str
+    extent: Expr
+    pack: bool = False
+    tile: int = 0
+
+
+@dataclass(frozen=True)
+class Walk:
+    """The product of axes in row-major order.
+
+    mode      flat: the body is a straight line per element, run along the innermost merged axis; rows: one at a time
+    parallel  elements may run in any order and on any thread (only the outermost walk of a nest)
+    """
+
+    id: int
+    axes: tuple[WalkAxis, ...]
+    operands: tuple[Operand, ...]
+    body: tuple[LoopStmt, ...]
+    mode: str
+    parallel: bool
+
+
+@dataclass(frozen=True)
+class Accumulate:
+    """`name = reduction of value over loop` (a For or Walk without body of its own); `body` runs before `value` each time.
+
+    leaf False: the loop's body holds another Accumulate, so this one adds up sums.
+    """
+
+    name: str
+    kind: str
+    dtype: DType
+    loop: For | Walk
+    body: tuple[LoopStmt, ...]
+    value: Expr
+    leaf: bool
+
+
+@dataclass(frozen=True)
+class ArgBegin:
+    name: str
+    kind: str
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class ArgStep:
+    """One candidate of `ArgBegin` `name`: its value, and the row-major position `at`."""
+
+    name: str
+    kind: str
+    value: Expr
+    at: Expr
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Sums of `count` <= `size` neighbours at once: name[t] = sum over `k` of value(k, t), with `before` once per k.
+
+    columns: stride that must be 1 for the order k-then-t; else rows are summed one by one, t-then-k.
+    """
+
+    name: str
+    dtype: DType
+    size: int
+    count: Expr
+    t: str
+    k: str
+    lo: Expr
+    hi: Expr
+    before: tuple[LoopStmt, ...]
+    body: tuple[LoopStmt, ...]
+    value: Expr
+    columns: Expr
+    rows: Expr | None
+
+
+LoopStmt = Let | Var | Set | Store | If | Check | Fail | For | Walk | Accumulate | ArgBegin | ArgStep | Tile
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Where a temporary lives.  scope: global | thread | stack.  dims: (index entry, extent, pack); tile extents are TILE."""
+
+    tensor: str
+    dtype: DType
+    scope: str
+    dims: tuple[tuple[int, Expr, bool], ...]
+
+
+@dataclass(frozen=True)
+class HostCheck:
+    """An affine index that must lie in [0, extent) for all values of its axes, unless `box` is empty."""
+
+    index: Expr
+    extent: Expr
+    axes: tuple[tuple[str, Expr], ...]
+    box: tuple[Axis, ...]
+
+
+@dataclass(frozen=True)
+class Nest:
+    """One loop nest: `body` ends with its Walk; `work`: elements touched per step of the walk; `text`: its statements."""
+
+    body: tuple[LoopStmt, ...]
+    work: Expr
+    text: tuple[str, ...]
+    parallel: bool
+
+    @property
+    def walk(self) -> Walk:
+        last = self.body[-1]
+        assert isinstance(last, Walk)
+        return last
+
+
+@dataclass(frozen=True)
+class Size:
+    """A data-dependent extent: run `body`, then `value` is `dim`."""
+
+    dim: str
+    body: tuple[LoopStmt, ...]
+    value: Expr
+
+
+@dataclass(frozen=True)
+class LoopProgram:
+    """Everything a printer needs.  names: C identifier of each dim, attribute and tensor."""
+
+    op: BoundOp
+    target: str
+    names: dict[tuple[str, str], str]
+    sizes: tuple[Size, ...]
+    rules: tuple[Nest, ...]
+    checks: tuple[HostCheck, ...]
+    nests: tuple[Nest, ...]
+    buffers: tuple[Buffer, ...]
+    twins: tuple[tuple[str, str], ...]      # (output, input) that may be one tensor
+
+    def buffer(self, tensor: str) -> Buffer | None:
+        return next((b for b in self.buffers if b.tensor == tensor), None)
+
+
+# ================================================================================================ names
+
+_RESERVED = frozenset("""
+alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept const const_cast constexpr
+continue co_await co_return co_yield decltype default delete do double dynamic_cast else enum explicit export extern false
+float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private
+protected public register reinterpret_cast requires return short signed sizeof static static_assert static_cast struct
+switch template this thread_local throw true try typedef typeid typename union unsigned using virtual void volatile wchar_t
+while xor xor_eq linux unix main e c ctx acc lo hi g thread error threadIdx blockIdx blockDim gridDim warpSize
+int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t Env bind ws rows in attr order bytes UNIT block begin end part count run
+""".split())
+
+
+#: Names that the printers give to a walk's parts.
+_PRINTERS = re.compile(r"(a|g|n|t|r|w|run|nest|rule)\d+")
+
+
+def _c_name(base: str) -> str:
+    name = "".join(ch if ch.isalnum() or ch == "_" else "_" for ch in base)
+    if not name or name[0].isdigit() or name.startswith(("ow", "OW", "__")):
+        name = "v_" + name
+    return name
+
+
+def _fresh(base: str, taken: Callable[[str], bool]) -> str:
+    base = _c_name(base)
+    if base in _RESERVED or _PRINTERS.fullmatch(base):
+        base += "_"
+    name, k = base, 0
+    while taken(name):
+        k += 1
+        name = f"{base}_{k}"
+    return name
+
+
+def _assign_names(op: BoundOp) -> dict[tuple[str, str], str]:
+    names: dict[tuple[str, str], str] = {}
+    used: set[str] = set()
+    things = [("tensor", t.name) for t in (*op.inputs, *op.outputs, *op.temps)]
+    things += [("dim", d.name) for d in op.dims] + [("attr", a.name) for a in op.attrs]
+    known = {a.name for a in op.attrs}
+    absent = {d.at: None for t in (*op.inputs, *op.outputs) for d in t.dims if d.at is not None and d.at not in known}
+    things += [("attr", n) for n in absent]
+    for key in things:
+        name = _fresh(key[1], lambda n: n in used)
+        used.add(name)
+        names[key] = name
+    return names
+
+
+# ================================================================================================ fusion
+
+
+def _index_names(x: Expr) -> set[str]:
+    return {n.id for n in walk(x) if isinstance(n, Name) and n.kind in ("index", "packindex")}
+
+
+def _rename(x: Expr, names: dict[str, str]) -> Expr:
+    match x:
+        case Name(id=n, kind="index" | "packindex") if n in names:
+            return replace(x, id=names[n])
+        case Decl(id=n) if n in names:
+            x = replace(x, id=names[n])
+    return map_children(x, lambda c: _rename(c, names))
+
+
+@dataclass
+class _Stmt:
+    """A statement on its way into a nest: index names may change, nothing else."""
+
+    number: int
+    st: Statement
+    text: str
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return self.st.axes
+
+    def names(self) -> set[str]:
+        return {a.name for a in self.st.axes} | {n for n, _ in self.st.reduced}
+
+    def rename(self, old: str, new: str) -> None:
+        if old == new:
+            return
+        names = {old: new}
+        if new in self.names():
+            other, k = f"{new}_", 0
+            while other in self.names() or other == old:
+                k += 1
+                other = f"{new}_{k}"
+            names[new] = other
+        a = self.st.assign
+        put = lambda e: _rename(e, names)  # noqa: E731
+        target = replace(a.target, index=tuple(put(e) for e in a.target.index))
+        assign = replace(a, target=target, value=put(a.value), guard=None if a.guard is None else put(a.guard))
+        axes = tuple(replace(x, name=names.get(x.name, x.name)) for x in self.st.axes)
+        reduced = tuple((names.get(n, n), replace(x, name=names.get(x.name, x.name))) for n, x in self.st.reduced)
+        recur = None if self.st.recur is None else names.get(self.st.recur, self.st.recur)
+        self.st = Statement(assign, axes, reduced, recur)
+
+    def exprs(self) -> tuple[Expr, ...]:
+        a = self.st.assign
+        return (*a.target.index, a.value, *((a.guard,) if a.guard is not None else ()))
+
+    def accesses(self) -> Iterator[tuple[str, tuple[Expr, ...], bool]]:
+        """(tensor, index, written) of everything the statement touches."""
+        yield self.st.target, self.st.assign.target.index, True
+        for e in self.exprs():
+            for x in loads(e):
+                yield x.tensor, x.index, False
+
+
+@dataclass
+class _Loop:
+    axis: Axis
+    stmts: list[_Stmt]
+    children: list[_Stmt | _Loop]
+    tile: int = 0
+
+
+def _at(e: Expr, axis: str, back: bool) -> bool:
+    """Whether an index entry is the axis, or (`back`) the axis minus a positive number."""
+    if plain_index(e) == axis:
+        return True
+    return back and isinstance(e, Bin) and e.op == "-" and plain_index(e.left) == axis and isinstance(e.right, Num) and e.right.value > 0
+
+
+def _spots(index: tuple[Expr, ...], axis: str, back: bool) -> set[int]:
+    return {k for k, e in enumerate(index) if _at(e, axis, back)}
+
+
+class _Fusion:
+    def __init__(self, choice: Plan) -> None:
+        self.plan = choice
+
+    def tiled_at(self, s: _Stmt, depth: int) -> Tiled | None:
+        t = self.plan.tiled.get(s.number)
+        return t if t is not None and depth == len(s.axes) - 1 else None
+
+    def fuse(self, stmts: Sequence[_Stmt], depth: int, in_tile: bool = False) -> list[_Stmt | _Loop]:
+        out: list[_Stmt | _Loop] = []
+        run: list[_Stmt] = []
+
+        def close() -> None:
+            if run:
+                out.extend(self.loop(list(run), depth, in_tile) if depth < len(run[0].axes) else run)
+                run.clear()
+
+        for s in stmts:
+            if not (run and self.joins(run, s, depth, in_tile)):
+                close()
+            else:
+                s.rename(s.axes[depth].name, run[0].axes[depth].name)
+            run.append(s)
+        close()
+        return out
+
+    def loop(self, run: list[_Stmt], depth: int, in_tile: bool) -> list[_Stmt | _Loop]:
+        axis = run[0].axes[depth]
+        if not in_tile and any(self.tiled_at(s, depth) for s in run):
+            return [_Loop(axis, run, self.fuse(run, depth, in_tile=True), TILE)]
+        return [_Loop(axis, run, self.fuse(run, depth + 1))]
+
+    def joins(self, run: list[_Stmt], s: _Stmt, depth: int, in_tile: bool) -> bool:
+        if depth >= len(s.axes) or depth >= len(run[0].axes):
+            return False
+        have, mine = run[0].axes[depth], s.axes[depth]
+        if have.pack != mine.pack or have.extent != mine.extent:
+            return False
+        if in_tile and (self.tiled_at(s, depth) or any(self.tiled_at(r, depth) for r in run)):
+            return False
+        # A chain that stays parallel is not folded into one that must run serially.
+        together = s.st.recur == mine.name or any(r.st.recur == have.name for r in run)
+        if not together and _independent(run, have.name) != _independent([s], mine.name):
+            return False
+        touched: dict[str, list[tuple[set[int], bool]]] = {}
+        for stmt, name in [*((r, have.name) for r in run), (s, mine.name)]:
+            for tensor, index, written in stmt.accesses():
+                touched.setdefault(tensor, []).append((_spots(index, name, together), written))
+        mine_touch = {t for t, _, _ in s.accesses()}
+        theirs = {t for r in run for t, _, _ in r.accesses()}
+        for tensor in mine_touch & theirs:
+            uses = touched[tensor]
+            if any(w for _, w in uses) and not set.intersection(*(spots for spots, _ in uses)):
+                return False
+        return True
+
+
+def _independent(stmts: Sequence[_Stmt], axis: str) -> bool:
+    """Whether iterations along `axis` touch different elements of everything that is written."""
+    if any(s.st.recur == axis for s in stmts):
+        return False
+    written = {s.st.target for s in stmts}
+    spots: dict[str, set[int]] = {}
+    for s in stmts:
+        for tensor, index, _ in s.accesses():
+            if tensor in written:
+                here = _spots(index, axis, False)
+                spots[tensor] = spots[tensor] & here if tensor in spots else here
+    return all(spots[t] for t in written)
+
+
+# ================================================================================================ lowering
+
+
+@dataclass
+class _WalkBuild:
+    id: int
+    axes: list[WalkAxis]
+    operands: dict[tuple[object, ...], Operand] = field(default_factory=dict)
+
+
+@dataclass
+class _Frame:
+    """One level of loops.  vars: index variable -> its value here, and its offset from what outer frames contribute."""
+
+    vars: dict[str, tuple[Expr, Expr]] = field(default_factory=dict)
+    out: list[LoopStmt] = field(default_factory=list)
+    walk: _WalkBuild | None = None
+    block: bool = False
+    names: set[str] = field(default_factory=set)
+    cache: dict[Expr, Expr] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """kind: scalar | buffer; dropped: index entries that the shared loops fix."""
+
+    kind: str
+    dropped: frozenset[int]
+    local: str = ""
+
+
+def _i64(value: int) -> Num:
+    return Num(value, dtype=DType.I64)
+
+
+def _bin(op: str, a: Expr, b: Expr) -> Expr:
+    if isinstance(a, Num) and isinstance(b, Num) and isinstance(a.value, int) and isinstance(b.value, int):
+        if op in "+-*":
+            return _i64({"+": a.value + b.value, "-": a.value - b.value, "*": a.value * b.value}[op])
+    if op in "+-" and isinstance(b, Num) and b.value == 0:
+        return a
+    if op == "+" and isinstance(a, Num) and a.value == 0:
+        return b
+    if op == "*" and isinstance(b, Num) and b.value == 1:
+        return a
+    if op == "*" and isinstance(a, Num) and a.value == 1:
+        return b
+    return Bin(op, a, b, dtype=DType.I64)
+
+
+def _pick(fn: str, a: Expr, b: Expr) -> Expr:
+    return a if a == b else Call(fn, (a, b), dtype=DType.I64)
+
+
+def _count(a: Axis) -> Expr:
+    if not a.pack:
+        return a.extent
+    assert isinstance(a.extent, Name)
+    return Fold("prod", a.extent, dtype=DType.I64)
+
+
+def _conjuncts(x: Expr) -> list[Expr]:
+    return [c for y in x.xs for c in _conjuncts(y)] if isinstance(x, And) else [x]
+
+
+_NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+
+
+def _negated(x: Expr) -> list[Expr]:
+    """What is known where `x` does not hold, as far as it is a list of facts."""
+    match x:
+        case Not(x=inner):
+            return _conjuncts(inner)
+        case Cmp(op=op, left=a, right=b) if op in _NEGATED:
+            return [Cmp(_NEGATED[op], a, b, dtype=DType.BOOL)]
+        case Or(xs=xs):
+            return [f for y in xs for f in _negated(y)]
+    return []
+
+
+def _below(x: Expr) -> tuple[Expr, Expr, int] | None:
+    """A comparison as (a, b, d): a + d <= b."""
+    match x:
+        case Cmp(op="<=", left=a, right=b) | Cmp(op=">=", left=b, right=a):
+            return a, b, 0
+        case Cmp(op="<", left=a, right=b) | Cmp(op=">", left=b, right=a):
+            return a, b, 1
+    return None
+
+
+def _shift(x: Expr) -> tuple[Expr, int]:
+    """`x` as (y, c) with x = y + c."""
+    match x:
+        case Bin(op="+", left=a, right=Num(value=int() as c)):
+            return a, int(c)
+        case Bin(op="-", left=a, right=Num(value=int() as c)):
+            return a, -int(c)
+    return x, 0
+
+
+_CHEAP_CALLS = frozenset({"rank", "len", "complex", "real", "imag"})
+
+
+def _worth_hoisting(x: Expr) -> bool:
+    for n in walk(x):
+        if isinstance(n, (Load, Reduce)):
+            return True
+        if isinstance(n, Call) and n.fn in FUNCTIONS and n.fn not in _CHEAP_CALLS:
+            return True
+        if isinstance(n, Bin) and n.op in ("/", "//", "%", "**"):
+            return True
+    return False
+
+
+def _host_vars(x: Expr) -> set[str] | None:
+    """Index variables of an expression whose exact range is that of its ends, else None."""
+    match x:
+        case Name(id=n, kind="index"):
+            return {n}
+        case Name(kind="dim" | "attr") | Num() | Item() | Fold():
+            return set()
+        case Bin(op="+" | "-", left=a, right=b) | Call(fn="max" | "min", args=(a, b)):
+            va, vb = _host_vars(a), _host_vars(b)
+            return None if va is None or vb is None or va & vb else va | vb
+        case Bin(op="*", left=a, right=b):
+            va, vb = _host_vars(a), _host_vars(b)
+            return None if va is None or vb is None or (va and vb) else va | vb
+        case Bin(op="//", left=a, right=b):
+            va, vb = _host_vars(a), _host_vars(b)
+            return va if va is not None and vb == set() else None
+    if any(isinstance(n, Load) or (isinstance(n, Name) and n.kind in ("index", "packindex")) for n in walk(x)):
+        return None
+    return set()
+
+
+class _Lowering:
+    def __init__(self, op: BoundOp, choice: Plan) -> None:
+        self.op = op
+        self.plan = choice
+        self.names = _assign_names(op)
+        self.globals = set(self.names.values())
+        self.tensors: dict[str, Tensor] = {t.name: t for t in (*op.inputs, *op.outputs, *op.temps)}
+        self.frames: list[_Frame] = []
+        self.facts: list[Expr] = []
+        self.narrowed = 0
+        self.places: dict[str, _Place] = {}
+        self.buffers: dict[str, Buffer] = {}
+        self.checks: dict[HostCheck, None] = {}
+        self.walks = 0
+        self.written: set[str] = set()
+        self.current: _Stmt | None = None
+        self.base_level = 0
+        self.tiles: dict[str, tuple[Expr, Expr]] = {}
+        self.extents: dict[str, Axis] = {}
+        self.vars: dict[int, list[Tensor]] = {}    # scalars that several statements set, by the loop they live in
+
+    # -------------------------------------------------------------------------------------------- program
+    def run(self) -> LoopProgram:
+        sizes = tuple(self.size(d.name, d.expr) for d in self.op.dims if d.data and d.expr is not None)
+        rules = tuple(self.rule(k, r) for k, r in enumerate(self.op.rules) if r.data)
+        stmts = [_Stmt(i, s, show_block((s.assign,)).rstrip("\n")) for i, s in enumerate(self.op.body)]
+        nodes = _Fusion(self.plan).fuse(stmts, 0)
+        groups = self.group(nodes)
+        self.check_recurrences(groups)
+        for tensor in self.op.temps:
+            self.place(tensor, groups)
+        nests = tuple(self.nest(g) for g in groups)
+        twins = tuple((o, i) for o, i in self.op.inplace if _twin_ok(self.op, groups, o, i))
+        return LoopProgram(self.op, self.plan.target, self.names, sizes, rules, tuple(self.checks), nests,
+                           tuple(self.buffers.values()), twins)
+
+    def group(self, nodes: Sequence[_Stmt | _Loop]) -> list[list[_Stmt | _Loop]]:
+        """Nests: each loop is one; consecutive statements without axes share one."""
+        out: list[list[_Stmt | _Loop]] = []
+        for n in nodes:
+            if isinstance(n, _Stmt) and out and isinstance(out[-1][0], _Stmt):
+                out[-1].append(n)
+            else:
+                out.append([n])
+        return out
+
+    def check_recurrences(self, groups: list[list[_Stmt | _Loop]]) -> None:
+        """Statements that wait for each other along an axis must share the loop over it."""
+        paths: dict[int, list[_Loop]] = {}
+
+        def go(nodes: Sequence[_Stmt | _Loop], path: list[_Loop]) -> None:
+            for n in nodes:
+                if isinstance(n, _Loop):
+                    go(n.children, [*path, n])
+                else:
+                    paths[n.number] = path
+
+        for g in groups:
+            go(g, [])
+        for i, s in enumerate(self.op.body):
+            for j, d in enumerate(self.op.body):
+                if s.recur is None or j < i or not any(x.tensor == d.target for x in loads(s.assign.value)):
+                    continue
+                shared = [p for p, q in zip(paths[i], paths[j], strict=False) if p is q]
+                if not any(st.st.recur == p.axis.name for p in shared for st in p.stmts):
+                    raise LowerError(f"{self.op.name}: `{s.target}` and `{d.target}` recur along `{s.recur}`, "
+                                     "but cannot share its loop", place=s.assign.span.place if s.assign.span else None)
+
+    def size(self, dim: str, expr: Expr) -> Size:
+        self.begin()
+        value = self.value(expr)
+        return Size(dim, tuple(self.frames[0].out), value)
+
+    def rule(self, which: int, r: Rule) -> Nest:
+        self.begin()
+        self.extents = {a.name: a for a in r.axes}
+
+        def body() -> None:
+            test = self.value(r.expr)
+            self.emit(If(test, (), (Fail(which),)))
+
+        self.inside(list(r.axes), body)
+        stmts = tuple(self.frames[0].out)
+        if not stmts or not isinstance(stmts[-1], Walk) or len(stmts) != 1:
+            stmts = (Walk(self.next_walk(), (), (), stmts, "rows", False),)
+        return Nest(stmts, _i64(1), (f"require {r.text}",), False)
+
+    def begin(self) -> None:
+        self.frames = [_Frame()]
+        self.facts = []
+        self.narrowed = 0
+        self.tiles = {}
+        self.extents = {}
+        self.base_level = 0
+        self.current = None
+
+    def next_walk(self) -> int:
+        self.walks += 1
+        return self.walks - 1
+
+    # -------------------------------------------------------------------------------------------- places
+    def place(self, t: Tensor, groups: list[list[_Stmt | _Loop]]) -> None:
+        def members(g: Iterable[_Stmt | _Loop]) -> list[_Stmt]:
+            return [s for n in g for s in (n.stmts if isinstance(n, _Loop) else [n])]
+
+        users = [s for g in groups for s in members(g) if any(n == t.name for n, _, _ in s.accesses())]
+        if not users:
+            return
+        dims = [d for d in t.dims if not d.keep]
+        ids = {id(s) for s in users}
+        home = next((g for g in groups if ids <= {id(s) for s in members(g)}), None)
+        path: list[_Loop] = []
+        nodes: Sequence[_Stmt | _Loop] = home or []
+        while True:
+            inner = next((n for n in nodes if isinstance(n, _Loop) and ids <= {id(s) for s in n.stmts}), None)
+            if inner is None:
+                break
+            path.append(inner)
+            nodes = inner.children
+        spots = [[_spots(ix, loop.axis.name, False) for s in users for n, ix, _ in s.accesses() if n == t.name] for loop in path]
+        dropped = frozenset(k for loop, sp in zip(path, spots, strict=True) if not loop.tile for k in set.intersection(*sp))
+        tiled = {k for loop, sp in zip(path, spots, strict=True) if loop.tile for k in set.intersection(*sp)} - dropped
+        kept = [(k, d) for k, d in enumerate(dims) if k not in dropped]
+        if home is not None and not kept:
+            self.places[t.name] = _Place("scalar", dropped, self.names[("tensor", t.name)])
+            if not all(self.sole_definition(s) for s in users if s.st.target == t.name):
+                owner = id(path[-1]) if path else id(home)
+                self.vars.setdefault(owner, []).append(t)
+            return
+        scope = "global" if home is None else "stack" if kept and all(k in tiled for k, _ in kept) else "thread"
+        self.places[t.name] = _Place("buffer", dropped)
+        self.buffers[t.name] = Buffer(t.name, t.dtype, scope,
+                                      tuple((k, _i64(TILE) if k in tiled else d.extent, d.pack) for k, d in kept))
+
+    def stride(self, t: Tensor, k: int) -> Expr:
+        b = self.buffers.get(t.name)
+        if b is not None and not b.dims[-1][2] and b.dims[-1][0] == k:
+            return _i64(1)
+        return Stride(t.name, k, dtype=DType.I64)
+
+    # -------------------------------------------------------------------------------------------- frames
+    @property
+    def floor(self) -> int:
+        return max((i for i, f in enumerate(self.frames) if f.block), default=0)
+
+    def emit(self, s: LoopStmt) -> None:
+        self.frames[-1].out.append(s)
+
+    def name(self, base: str) -> str:
+        """A C name free in all open scopes; it lives in the innermost one."""
+        new = _fresh(base, lambda n: n in self.globals or any(n in f.names for f in self.frames))
+        self.frames[-1].names.add(new)
+        return new
+
+    def binding(self, var: str) -> int:
+        for i in range(len(self.frames) - 1, -1, -1):
+            if var in self.frames[i].vars:
+                return i
+        raise LowerError(f"{self.op.name}: index `{var}` is used outside its loop")
+
+    def level(self, x: Expr, bound: frozenset[str] = frozenset()) -> int:
+        """The outermost frame at which everything `x` reads is there."""
+        match x:
+            case Reduce(indices=ds, body=b):
+                return self.level(b, bound | {d.id for d in ds})
+            case Name(id=n, kind="index" | "packindex"):
+                return 0 if n in bound else self.binding(n)
+            case Load(tensor=t):
+                low = max((self.level(c, bound) for c in children(x)), default=0)
+                if t not in self.written:
+                    return low
+                here = len(self.frames) - 1
+                own = self.current is not None and t == self.current.st.target
+                return here if own else max(low, min(self.base_level, here))
+        return max((self.level(c, bound) for c in children(x)), default=0)
+
+    # -------------------------------------------------------------------------------------------- nests
+    def nest(self, group: list[_Stmt | _Loop]) -> Nest:
+        self.begin()
+        stmts = [s for n in group for s in (n.stmts if isinstance(n, _Loop) else [n])]
+        self.written = {s.st.target for s in stmts}
+        chain: list[_Loop] = []
+        nodes: list[_Stmt | _Loop] = group
+        while len(nodes) == 1 and isinstance(nodes[0], _Loop) and _independent(nodes[0].stmts, nodes[0].axis.name):
+            chain.append(nodes[0])
+            nodes = nodes[0].children
+            if chain[-1].tile:
+                break
+        flat = self.is_flat(nodes) and bool(chain)
+        if flat and len(chain) > 1 and self.splits(nodes, chain[-1].axis.name):
+            nodes = [chain.pop()]
+            flat = False
+        axes = [WalkAxis(x.axis.name, x.axis.extent, x.axis.pack, x.tile) for x in chain]
+        mode = "flat" if flat else "rows"
+        owner = chain[-1] if chain else group
+        self.walk_over(axes, mode, bool(chain), lambda: self.nodes(nodes, owner))
+        outer = {a.name for a in axes}
+        work: Expr = _i64(0)
+        for s in stmts:
+            inner = [a for a in (*s.axes, *(r for _, r in s.st.reduced)) if a.name not in outer]
+            tile = any(a.tile and a.name in {x.name for x in s.axes} for a in axes)
+            term: Expr = _i64(TILE if tile else 1)
+            for a in inner:
+                term = _bin("*", term, _count(a))
+            work = _bin("+", work, term)
+        return Nest(tuple(self.frames[0].out), work, tuple(s.text for s in stmts), bool(chain))
+
+    def is_flat(self, nodes: Sequence[_Stmt | _Loop]) -> bool:
+        return all(isinstance(n, _Stmt) and not isinstance(n.st.assign.value, Reduce) for n in nodes)
+
+    def splits(self, nodes: Sequence[_Stmt | _Loop], last: str) -> bool:
+        """Whether a computed index that does not move along the last axis makes a row loop worth while."""
+        for s in nodes:
+            assert isinstance(s, _Stmt)
+            for _, index, _ in s.accesses():
+                for e in index:
+                    if plain_index(e) is None and any(isinstance(n, Load) for n in walk(e)) and last not in _index_names(e):
+                        return True
+        return False
+
+    def walk_over(self, axes: Sequence[WalkAxis], mode: str, parallel: bool, body: Callable[[], None]) -> None:
+        frame = _Frame(walk=_WalkBuild(self.next_walk(), list(axes)))
+        assert frame.walk is not None
+        self.frames.append(frame)
+        saved = dict(self.tiles)
+        for a in axes:
+            if a.tile:
+                start = self.walk_value(frame, a)
+                frame.vars[a.name] = (start, start)
+                self.tile_bounds(a.name, start, a.extent)
+            else:
+                frame.vars[a.name] = (Local("", dtype=DType.I64), _i64(0))
+        body()
+        self.tiles = saved
+        self.frames.pop()
+        w = frame.walk
+        self.emit(Walk(w.id, tuple(w.axes), tuple(w.operands.values()), tuple(frame.out), mode, parallel))
+
+    def tile_bounds(self, var: str, start: Expr, extent: Expr) -> None:
+        name = self.name(f"{var}_len")
+        self.emit(Let(name, _pick("min", _i64(TILE), Bin("-", extent, start, dtype=DType.I64))))
+        self.tiles[var] = (start, Local(name, dtype=DType.I64))
+
+    def walk_value(self, frame: _Frame, a: WalkAxis) -> Expr:
+        """The value of a scalar axis of a walk (for a tile: where it starts), as an operand."""
+        assert frame.walk is not None
+        key = ("value", a.name)
+        if key not in frame.walk.operands:
+            base = f"{a.name}_0" if a.tile else a.name
+            new = _fresh(base, lambda n: n in self.globals or any(n in f.names for f in self.frames))
+            frame.names.add(new)
+            frame.walk.operands[key] = Operand(new, "value", axis=a.name)
+        return Local(frame.walk.operands[key].name, dtype=DType.I64)
+
+    def walk_linear(self, frame: _Frame, pack: str) -> Expr:
+        assert frame.walk is not None
+        key = ("linear", pack)
+        if key not in frame.walk.operands:
+            new = _fresh(f"{pack}_at", lambda n: n in self.globals or any(n in f.names for f in self.frames))
+            frame.names.add(new)
+            frame.walk.operands[key] = Operand(new, "linear", axis=pack)
+        return Local(frame.walk.operands[key].name, dtype=DType.I64)
+
+    def walk_operand(self, frame: _Frame, tensor: str, base: str, lanes: tuple[tuple[str, int], ...]) -> str:
+        assert frame.walk is not None
+        key = ("element", tensor, base, lanes)
+        if key not in frame.walk.operands:
+            new = _fresh(f"{self.names[('tensor', tensor)]}_p",
+                         lambda n: n in self.globals or any(n in f.names for f in self.frames))
+            frame.names.add(new)
+            frame.walk.operands[key] = Operand(new, "element", tensor, base, lanes)
+        return frame.walk.operands[key].name
+
+    # -------------------------------------------------------------------------------------------- trees
+    def nodes(self, nodes: Sequence[_Stmt | _Loop], owner: object = None) -> None:
+        for t in self.vars.get(id(owner), ()):
+            self.emit(Var(self.places[t.name].local, t.dtype, Num(0, dtype=t.dtype)))
+        for n in nodes:
+            if isinstance(n, _Stmt):
+                self.leaf(n)
+            else:
+                self.loop(n)
+
+    def loop(self, node: _Loop) -> None:
+        a = node.axis
+        flat = self.is_flat(node.children)
+        free = _independent(node.stmts, a.name)
+        if a.pack:
+            self.walk_over([WalkAxis(a.name, a.extent, True)], "flat" if flat else "rows", False,
+                           lambda: self.nodes(node.children, node))
+            return
+        if node.tile:
+            self.tile_loop(node)
+            return
+        only = node.stmts[0]
+        t = self.plan.tiled.get(only.number)
+        if a.name in self.tiles and len(node.stmts) == 1 and t is not None:
+            self.tile(only, t)
+            return
+        lo: Expr = _i64(0)
+        hi = a.extent
+        frame = _Frame()
+        self.frames.append(frame)
+        var = self.name(a.name)
+        here = Local(var, dtype=DType.I64)
+        if a.name in self.tiles:
+            start, hi = self.tiles[a.name]
+            frame.vars[a.name] = (_bin("+", start, here), here)
+        else:
+            frame.vars[a.name] = (here, here)
+        self.nodes(node.children, node)
+        self.frames.pop()
+        self.emit(For(var, lo, hi, tuple(frame.out), "simd" if flat and free else "serial"))
+
+    def tile_loop(self, node: _Loop) -> None:
+        a = node.axis
+        frame = _Frame()
+        self.frames.append(frame)
+        var = self.name(f"{a.name}_0")
+        here = Local(var, dtype=DType.I64)
+        frame.vars[a.name] = (here, here)
+        saved = dict(self.tiles)
+        self.tile_bounds(a.name, here, a.extent)
+        self.nodes(node.children, node)
+        self.tiles = saved
+        self.frames.pop()
+        self.emit(For(var, _i64(0), a.extent, tuple(frame.out), "serial", TILE))
+
+    def inside(self, axes: list[Axis], body: Callable[[], None]) -> None:
+        """`body` in serial loops over `axes`."""
+        if not axes:
+            body()
+            return
+        a = axes[0]
+        if a.pack:
+            self.walk_over([WalkAxis(a.name, a.extent, True)], "flat" if len(axes) == 1 else "rows", False,
+                           lambda: self.inside(axes[1:], body))
+            return
+        frame = _Frame()
+        self.frames.append(frame)
+        var = self.name(a.name)
+        frame.vars[a.name] = (Local(var, dtype=DType.I64), Local(var, dtype=DType.I64))
+        self.inside(axes[1:], body)
+        self.frames.pop()
+        self.emit(For(var, _i64(0), a.extent, tuple(frame.out)))
+
+    # -------------------------------------------------------------------------------------------- statements
+    def enter(self, s: _Stmt) -> None:
+        self.current = s
+        self.base_level = len(self.frames) - 1
+        self.extents = {a.name: a for a in s.axes} | dict(s.st.reduced)
+
+    def leaf(self, s: _Stmt) -> None:
+        self.enter(s)
+        a = s.st.assign
+        t = self.tensors[a.target.name]
+        if a.guard is None:
+            self.write(t, s)
+            return
+        test = self.value(a.guard)
+        out, _ = self.block(_conjuncts(a.guard), lambda: self.write(t, s))
+        self.emit(If(test, tuple(out)))
+
+    def write(self, t: Tensor, s: _Stmt) -> None:
+        a = s.st.assign
+        place = self.places.get(t.name)
+        if place is not None and place.kind == "scalar":
+            value = self.value(a.value)
+            if self.sole_definition(s):
+                self.emit(Let(place.local, value))
+            else:
+                self.emit(Set(place.local, a.mode, value))
+            return
+        target = self.access(t, a.target.index)
+        assert isinstance(target, Elem)
+        value = self.value(a.value)
+        self.emit(Store(target, a.mode, value))
+
+    def sole_definition(self, s: _Stmt) -> bool:
+        writers = [x for x in self.op.body if x.target == s.st.target]
+        return len(writers) == 1 and s.st.assign.mode == "=" and s.st.assign.guard is None
+
+    def block(self, facts: list[Expr], body: Callable[[], Expr | None]) -> tuple[list[LoopStmt], Expr | None]:
+        """Statements and value of code under a condition."""
+        frame = _Frame(block=True)
+        self.frames.append(frame)
+        n = len(self.facts)
+        self.facts += facts
+        value = body()
+        del self.facts[n:]
+        self.frames.pop()
+        return frame.out, value
+
+    # -------------------------------------------------------------------------------------------- values
+    def value(self, x: Expr) -> Expr:
+        here = len(self.frames) - 1
+        if not isinstance(x, (Num, Name)):
+            lvl = max(self.level(x), self.floor)
+            if lvl < here and _worth_hoisting(x):
+                return self.hoisted(x, lvl)
+        return self._value(x)
+
+    def hoisted(self, x: Expr, lvl: int) -> Expr:
+        known = self.frames[lvl].cache.get(x)
+        if known is not None:
+            return known
+        saved = self.frames
+        self.frames = saved[: lvl + 1]
+        value = self._value(x)
+        if not isinstance(value, (Local, Num, Name)):
+            # The name must be free in the inner scopes too: they may read it.
+            base = value.tensor if isinstance(value, Elem) else value.fn if isinstance(value, Call) and value.fn in FUNCTIONS else "t"
+            new = _fresh(f"{_c_name(base)}_v", lambda n: n in self.globals or any(n in f.names for f in saved))
+            self.frames[-1].names.add(new)
+            self.emit(Let(new, value))
+            value = Local(new, dtype=x.dtype)
+        if not any(isinstance(n, Load) and n.tensor in self.written for n in walk(x)):
+            self.frames[-1].cache[x] = value
+        self.frames = saved
+        return value
+
+    def _value(self, x: Expr) -> Expr:
+        match x:
+            case Name(id=n, kind="index"):
+                return self.index_value(n)
+            case Num() | Name() | Item() | Fold():
+                return x
+            case Load(tensor=t, index=ix):
+                return self.access(self.tensors[t], ix)
+            case Call(fn="linear", args=(Star(x=Name(id=n)),)):
+                return self.walk_linear(self.frames[self.binding(n)], n)
+            case Call(fn="lane", args=(Name(id=n), k)):
+                at = self.walk_linear(self.frames[self.binding(n)], n)
+                return Call("lane", (self.pack_of(n), at, self.value(k)), dtype=DType.I64)
+            case Reduce():
+                return self.reduce(x)
+            case Select(test=t, then=a, other=b):
+                test = self.value(t)
+                first, va = self.block(_conjuncts(t), lambda: self.value(a))
+                second, vb = self.block(_negated(t), lambda: self.value(b))
+                assert va is not None
+                assert vb is not None
+                if not first and not second:
+                    return replace(x, test=test, then=va, other=vb)
+                return self.choose(test, first, va, second, vb, x)
+            case And(xs=xs) | Or(xs=xs):
+                return self.junction(x, list(xs))
+        return map_children(x, self.value)
+
+    def choose(self, test: Expr, first: list[LoopStmt], a: Expr, second: list[LoopStmt], b: Expr, x: Expr) -> Expr:
+        assert x.dtype is not None
+        name = self.name("pick")
+        self.emit(Var(name, x.dtype, Num(0, dtype=x.dtype)))
+        self.emit(If(test, (*first, Set(name, "=", a)), (*second, Set(name, "=", b))))
+        return Local(name, dtype=x.dtype)
+
+    def junction(self, x: And | Or, xs: list[Expr]) -> Expr:
+        """`and`, `or`: a later operand is evaluated only when the earlier ones leave it open, its checks included."""
+        stop = isinstance(x, Or)
+        out: list[Expr] = [self.value(xs[0])]
+        for k in range(1, len(xs)):
+            facts = [f for y in xs[:k] for f in (_negated(y) if stop else _conjuncts(y))]
+            stmts, v = self.block(facts, lambda k=k: self.value(xs[k]))  # type: ignore[misc]
+            assert v is not None
+            if stmts:
+                head: Expr = out[0] if len(out) == 1 else replace(x, xs=tuple(out))
+                yes, no = (Num(True, dtype=DType.BOOL), v) if stop else (v, Num(False, dtype=DType.BOOL))
+                then, other = ([], stmts) if stop else (stmts, [])
+                out = [self.choose(head, then, yes, other, no, x)]
+            else:
+                out.append(v)
+        return out[0] if len(out) == 1 else replace(x, xs=tuple(out))
+
+    def index_value(self, var: str) -> Expr:
+        f = self.frames[self.binding(var)]
+        if f.walk is not None:
+            a = next(a for a in f.walk.axes if a.name == var)
+            return self.walk_value(f, a)
+        return f.vars[var][0]
+
+    def pack_of(self, var: str) -> Expr:
+        f = self.frames[self.binding(var)]
+        assert f.walk is not None
+        return next(a.extent for a in f.walk.axes if a.name == var)
+
+    # -------------------------------------------------------------------------------------------- memory
+    def access(self, t: Tensor, index: tuple[Expr, ...]) -> Expr:
+        place = self.places.get(t.name)
+        if place is not None and place.kind == "scalar":
+            return Local(place.local, dtype=t.dtype)
+        dropped = place.dropped if place is not None else frozenset()
+        dims = [d for d in t.dims if not d.keep]
+        lanes: dict[int, list[tuple[str, int]]] = {}
+        terms: list[Expr] = []
+        strides: list[Expr] = []
+
+        def term(e: Expr, k: int) -> None:
+            if not (isinstance(e, Num) and e.value == 0):
+                terms.append(e)
+                strides.append(self.stride(t, k))
+
+        for k, e in enumerate(index):
+            if k in dropped:
+                continue
+            var, rest = plain_index(e), None
+            if var is None:
+                var, rest = self.split(e)
+                self.check(e, dims[k].extent, t)
+            elif not dims[k].pack and self.extents[var].extent != dims[k].extent:
+                self.check(e, dims[k].extent, t)
+            if var is None:
+                term(self.value(e), k)
+                continue
+            local = place is not None and self.buffers[t.name].scope in ("stack", "thread") and self.is_tile_dim(t.name, k)
+            for i, f in enumerate(self.frames):
+                if var in f.vars:
+                    if f.walk is not None:
+                        if not (local and self.walk_axis(f, var).tile):
+                            lanes.setdefault(i, []).append((var, k))
+                    elif not (local and isinstance(f.vars[var][0], Local) and var in self.tiles and f.vars[var][0] == self.tiles[var][0]):
+                        term(f.vars[var][1], k)
+            if rest is not None:
+                term(self.value(rest), k)
+        ptr = self.names[("tensor", t.name)]
+        for i in sorted(lanes):
+            ptr = self.walk_operand(self.frames[i], t.name, ptr, tuple(lanes[i]))
+        return Elem(ptr, t.name, tuple(terms), tuple(strides), dtype=t.dtype)
+
+    def is_tile_dim(self, tensor: str, k: int) -> bool:
+        return any(d == k and e == _i64(TILE) for d, e, _ in self.buffers[tensor].dims)
+
+    @staticmethod
+    def walk_axis(f: _Frame, var: str) -> WalkAxis:
+        assert f.walk is not None
+        return next(a for a in f.walk.axes if a.name == var)
+
+    def split(self, e: Expr) -> tuple[str | None, Expr | None]:
+        """`var + rest` for a variable of a walk: the walk moves, the rest is an offset."""
+        if isinstance(e, Bin) and e.op in "+-":
+            for one, other in ((e.left, e.right), (e.right, e.left)):
+                v = plain_index(one)
+                if v is None or v in _index_names(other) or (e.op == "-" and one is e.right):
+                    continue
+                if self.frames[self.binding(v)].walk is None or self.walk_axis(self.frames[self.binding(v)], v).tile:
+                    continue
+                rest = other if e.op == "+" else Bin("-", _i64(0), other, dtype=DType.I64)
+                return v, rest
+        return None, None
+
+    def check(self, e: Expr, extent: Expr, t: Tensor) -> None:
+        if self.proven(e, extent):
+            return
+        free = self.floor == 0 and not self.narrowed and not (self.current is not None and self.current.st.assign.guard is not None)
+        used = _host_vars(e)
+        if free and used is not None and self.current is not None:
+            box = (*self.current.axes, *(a for _, a in self.current.st.reduced))
+            axes = tuple((n, self.extents[n].extent) for n in sorted(used))
+            self.checks[HostCheck(e, extent, axes, box)] = None
+            return
+        lvl = max(self.level(e), self.floor)
+        key = Cmp("in", e, extent)
+        frame = self.frames[lvl]
+        if key in frame.cache:
+            return
+        saved = self.frames
+        self.frames = saved[: lvl + 1]
+        self.emit(Check(self.value(e), self.value(extent)))
+        frame.cache[key] = extent
+        self.frames = saved
+
+    def proven(self, e: Expr, extent: Expr) -> bool:
+        """0 <= e < extent by the facts in force, or by the axis that e is an earlier place of."""
+        facts = [f for x in self.facts if (f := _below(x)) is not None]
+        base, c = _shift(e)
+        low = high = False
+        if isinstance(e, Num) and isinstance(e.value, int):
+            low = e.value >= 0
+            high = isinstance(extent, Num) and e.value < extent.value
+        var = plain_index(base)
+        if var is not None:
+            low = c >= 0
+            high = c <= 0 and var in self.extents and self.extents[var].extent == extent
+        for a, b, d in facts:
+            ab, ac = _shift(a)
+            bb, bc = _shift(b)
+            # a + d <= b, as  (ab) + ac + d <= (bb) + bc
+            if isinstance(ab, Num) and isinstance(ab.value, int) and bb == base and ab.value + ac + d - bc + c >= 0:
+                low = True
+            if ab == base and bb == extent and c - ac - d + bc < 0:
+                high = True
+            if ab == base and isinstance(bb, Num) and isinstance(extent, Num) and bb.value + bc - d - ac + c < extent.value:
+                high = True
+        return low and high
+
+    # -------------------------------------------------------------------------------------------- reductions
+    def reduce(self, r: Reduce) -> Expr:
+        assert r.dtype is not None
+        axes = [self.reduce_axis(d, r) for d in r.indices]
+        saved = dict(self.extents)
+        self.extents |= {a.name: a for a in axes}
+        if r.kind in ("argmax", "argmin"):
+            out = self.arg(r, axes)
+        else:
+            body, bounds = self.narrow(r, axes)
+            self.narrowed += bool(bounds)
+            out = self.accumulate(r.kind, r.dtype, axes, body, bounds)
+            self.narrowed -= bool(bounds)
+        self.extents = saved
+        return out
+
+    def reduce_axis(self, d: Decl, r: Reduce) -> Axis:
+        if d.id in self.extents:
+            return self.extents[d.id]
+        if d.extent is not None:
+            return Axis(d.id, d.extent, d.pack)
+        for x in loads(r.body):
+            dims = [u for u in self.tensors[x.tensor].dims if not u.keep]
+            for e, u in zip(x.index, dims, strict=True):
+                if plain_index(e) == d.id:
+                    return Axis(d.id, u.extent, d.pack)
+        raise LowerError(f"{self.op.name}: index `{d.id}` of `{show(r)}` has no extent")
+
+    def narrow(self, r: Reduce, axes: list[Axis]) -> tuple[Expr, dict[str, tuple[list[Expr], list[Expr]]]]:
+        """Rule 7: comparisons of a reduced index with what does not depend on it become its loop's ends."""
+        body = r.body
+        bounds: dict[str, tuple[list[Expr], list[Expr]]] = {}
+        if not isinstance(body, Select) or body.dtype is None:
+            return body, bounds
+        unit = identity(r.kind, body.dtype)
+        if not (isinstance(body.other, Num) and body.other.value == unit.value):
+            return body, bounds
+        rest: list[Expr] = []
+        order = [a.name for a in axes]
+        for c in _conjuncts(body.test):
+            if not self.bound(c, axes, order, bounds):
+                rest.append(c)
+        if not bounds:
+            return body, bounds
+        if not rest:
+            return body.then, bounds
+        test = rest[0] if len(rest) == 1 else And(tuple(rest), dtype=DType.BOOL)
+        return replace(body, test=test), bounds
+
+    def bound(self, c: Expr, axes: list[Axis], order: list[str], bounds: dict[str, tuple[list[Expr], list[Expr]]]) -> bool:
+        pairs = [_below(c)]
+        if isinstance(c, Cmp) and c.op == "==":
+            pairs = [(c.left, c.right, 0), (c.right, c.left, 0)]
+        done = False
+        for p in pairs:
+            if p is None:
+                return False
+            a, b, d = p
+            for v, other, upper in ((plain_index(a), b, True), (plain_index(b), a, False)):
+                axis = next((x for x in axes if x.name == v and not x.pack), None)
+                if axis is None or v is None or _index_names(other) & set(order[order.index(v):]):
+                    continue
+                if other.dtype is not DType.I64:
+                    continue
+                los, his = bounds.setdefault(v, ([], []))
+                if upper:
+                    his.append(_bin("+", other, _i64(1 - d)))
+                else:
+                    los.append(_bin("+", other, _i64(d)))
+                done = True
+                break
+            else:
+                if isinstance(c, Cmp) and c.op == "==" and done:
+                    continue
+                return False
+        return done
+
+    def accumulate(self, kind: str, dtype: DType, axes: list[Axis], body: Expr,
+                   bounds: dict[str, tuple[list[Expr], list[Expr]]]) -> Expr:
+        a, last = axes[0], len(axes) == 1
+        lo: Expr = _i64(0)
+        hi: Expr = a.extent
+        los, his = bounds.get(a.name, ([], []))
+        for e in los:
+            lo = _pick("max", lo, self.value(e))
+        for e in his:
+            hi = _pick("min", hi, self.value(e))
+        frame = _Frame()
+        self.frames.append(frame)
+        var = ""
+        if a.pack:
+            frame.walk = _WalkBuild(self.next_walk(), [WalkAxis(a.name, a.extent, True)])
+            frame.vars[a.name] = (Local("", dtype=DType.I64), _i64(0))
+        else:
+            var = self.name(a.name)
+            here = Local(var, dtype=DType.I64)
+            frame.vars[a.name] = (here, here)
+        value = self.value(body) if last else self.accumulate(kind, dtype, axes[1:], body, bounds)
+        self.frames.pop()
+        loop: For | Walk
+        if frame.walk is not None:
+            w = frame.walk
+            loop = Walk(w.id, tuple(w.axes), tuple(w.operands.values()), (), "flat" if last else "rows", False)
+        else:
+            loop = For(var, lo, hi)
+        name = self.name(kind)
+        self.emit(Accumulate(name, kind, dtype, loop, tuple(frame.out), value, last))
+        return Local(name, dtype=dtype)
+
+    def arg(self, r: Reduce, axes: list[Axis]) -> Expr:
+        assert r.body.dtype is not None
+        name = self.name(r.kind)
+        self.emit(ArgBegin(name, r.kind, r.body.dtype))
+
+        def body() -> None:
+            at: Expr = _i64(0)
+            for a in axes:
+                here = self.walk_linear(self.frames[self.binding(a.name)], a.name) if a.pack else self.index_value(a.name)
+                at = _bin("+", _bin("*", at, _count(a)), here)
+            self.emit(ArgStep(name, r.kind, self.value(r.body), at))
+
+        self.inside(axes, body)
+        return Local(f"{name}.at", dtype=DType.I64)
+
+    # -------------------------------------------------------------------------------------------- tiles
+    def tile(self, s: _Stmt, t: Tiled) -> None:
+        """`target[…, n] = sum[k](…)` for one tile of n."""
+        self.enter(s)
+        r = s.st.assign.value
+        assert isinstance(r, Reduce)
+        assert r.dtype is not None
+        n = s.axes[-1]
+        k = s.st.reduced[0][1]
+        probe = self.probe(s, n.name, k.name)
+        start, count = self.tiles[n.name]
+        outer = _Frame()
+        self.frames.append(outer)
+        k_var = self.name(k.name)
+        here = Local(k_var, dtype=DType.I64)
+        outer.vars[k.name] = (here, here)
+        inner = _Frame()
+        self.frames.append(inner)
+        t_var = self.name(n.name)
+        rel = Local(t_var, dtype=DType.I64)
+        inner.vars[n.name] = (_bin("+", start, rel), rel)
+        value = self.value(r.body)
+        self.frames.pop()
+        self.frames.pop()
+        name = self.name(f"{_c_name(s.st.target)}_tile")
+        self.emit(Tile(name, r.dtype, TILE, count, t_var, k_var, _i64(0), k.extent, tuple(outer.out), tuple(inner.out), value, *probe))
+        frame = _Frame()
+        self.frames.append(frame)
+        var = self.name(n.name)
+        here = Local(var, dtype=DType.I64)
+        frame.vars[n.name] = (_bin("+", start, here), here)
+        target = self.access(self.tensors[s.st.target], s.st.assign.target.index)
+        assert isinstance(target, Elem)
+        self.emit(Store(target, "=", Elem(name, name, (here,), (_i64(1),), dtype=r.dtype)))
+        self.frames.pop()
+        self.emit(For(var, _i64(0), count, tuple(frame.out), "simd"))
+
+    def probe(self, s: _Stmt, n: str, k: str) -> tuple[Expr, Expr | None]:
+        """Strides of the load that moves along both indices: along n, and along k when that is plain too."""
+        for x in loads(s.st.assign.value):
+            at_n = [i for i, e in enumerate(x.index) if plain_index(e) == n]
+            if at_n and any(k in _index_names(e) for e in x.index):
+                t = self.tensors[x.tensor]
+                at_k = [i for i, e in enumerate(x.index) if plain_index(e) == k]
+                return self.stride(t, at_n[0]), self.stride(t, at_k[0]) if at_k else None
+        raise LowerError(f"{self.op.name}: no load of `{s.text}` moves along {n} and {k}")
+
+
+def _twin_ok(op: BoundOp, groups: list[list[_Stmt | _Loop]], out: str, inp: str) -> bool:
+    """Whether `out` may be the very tensor `inp`: each element is read before, or exactly where, it is written."""
+    a, b = op.tensor(out), op.tensor(inp)
+    if a.dtype is not b.dtype or [d for d in a.dims if not d.keep] != list(b.dims):
+        return False
+    order: list[tuple[int, _Stmt, list[_Loop]]] = []
+
+    def go(nodes: Sequence[_Stmt | _Loop], path: list[_Loop], nest: int) -> None:
+        for n in nodes:
+            if isinstance(n, _Stmt):
+                order.append((nest, n, path))
+            else:
+                go(n.children, [*path, n], nest)
+
+    for i, g in enumerate(groups):
+        go(g, [], i)
+    writes = [k for k, (_, s, _) in enumerate(order) if s.st.target == out]
+    for k, (nest, s, path) in enumerate(order):
+        for tensor, index, _ in s.accesses():
+            if tensor != inp:
+                continue
+            for w in writes:
+                w_nest, ws, w_path = order[w]
+                if nest < w_nest:
+                    continue
+                if nest > w_nest:
+                    return False
+                target = ws.st.assign.target.index
+                shared = [p for p, q in zip(path, w_path, strict=False) if p is q]
+                same_row = all(_spots(index, p.axis.name, False) & _spots(target, p.axis.name, False) for p in shared)
+                if not same_row:
+                    return False
+                here = index == target and ws.st.assign.mode == "=" and not isinstance(s.st.assign.value, Reduce)
+                if k > w or (k == w and not here):
+                    return False
+    return True
+
+
+def lower(op: BoundOp, target: str = "cpu", choice: Plan | None = None) -> LoopProgram:
+    """The loops of a Normal program for `target` (`cpu` or `cuda`).  Raises LowerError."""
+    op = _with_bases(inline(dead(op)))
+    program = _Lowering(op, choice or plan(op, target)).run()
+    verify(program)
+    return program
+
+
+def _with_bases(op: BoundOp) -> BoundOp:
+    """Rule 6: updates without a base start at the identity of their mode (`set` writes all, or leaves what it skips)."""
+    body: list[Statement] = []
+    seen: set[str] = set()
+    for s in op.body:
+        mode = s.assign.mode
+        if s.target not in seen and mode not in ("=", "set"):
+            t = op.tensor(s.target)
+            axes = tuple(Axis(f"w{k}", d.extent, d.pack) for k, d in enumerate(d for d in t.dims if not d.keep))
+            index = tuple(_axis_ref(a) for a in axes)
+            body.append(Statement(Assign(Target(t.name, index), "=", identity(mode, t.dtype)), axes))
+        seen.add(s.target)
+        body.append(s)
+    return replace(op, body=tuple(body))
+
+
+def _axis_ref(a: Axis) -> Expr:
+    n = Name(a.name, kind="packindex" if a.pack else "index", dtype=DType.I64)
+    return Star(n, dtype=DType.I64) if a.pack else n
+
+
+# ================================================================================================ verify
+
+
+def verify(p: LoopProgram) -> None:
+    """Raise LowerError unless every scalar is declared before it is read, every pointer exists and no Reduce is left."""
+
+    def fail(what: str) -> None:
+        raise LowerError(f"{p.op.name}: {what}")
+
+    outer = {t.name for t in p.op.outputs} | {b.tensor for b in p.buffers}
+
+    def expr(x: Expr, scope: set[str]) -> None:
+        for n in walk(x):
+            if isinstance(n, (Reduce, Load, Star)):
+                fail(f"`{show(n)}` is left at the Loop level")
+            if isinstance(n, Name) and n.kind in ("index", "packindex"):
+                fail(f"index `{n.id}` is left at the Loop level")
+            if isinstance(n, Local) and n.id.split(".")[0] not in scope:
+                fail(f"scalar `{n.id}` is read before it is set")
+            if isinstance(n, Elem):
+                if n.ptr not in scope:
+                    fail(f"pointer `{n.ptr}` does not exist")
+                if len(n.index) != len(n.stride):
+                    fail(f"`{n.ptr}` has {len(n.index)} indices and {len(n.stride)} strides")
+            if n.dtype is None and not isinstance(n, Name):
+                fail(f"`{type(n).__name__}` has no type")
+
+    def operands(w: Walk, scope: set[str]) -> set[str]:
+        new = set(scope)
+        for o in w.operands:
+            if o.kind == "element" and o.base not in scope:
+                fail(f"operand `{o.name}` starts at `{o.base}`, which does not exist")
+            new.add(o.name)
+        return new
+
+    def block(stmts: Sequence[LoopStmt], scope: set[str]) -> None:
+        scope = set(scope)
+        for s in stmts:
+            match s:
+                case Let(name=n, value=v) | Var(name=n, value=v):
+                    expr(v, scope)
+                    scope.add(n)
+                case Set(name=n, value=v):
+                    expr(v, scope)
+                    if n not in scope:
+                        fail(f"`{n}` is set before it is declared")
+                case Store(target=t, value=v):
+                    expr(t, scope)
+                    expr(v, scope)
+                    if t.tensor not in outer:
+                        fail(f"`{t.tensor}` is written, but is neither an output nor a buffer")
+                case If(test=t, then=a, orelse=b):
+                    expr(t, scope)
+                    block(a, scope)
+                    block(b, scope)
+                case Check(index=i, extent=e):
+                    expr(i, scope)
+                    expr(e, scope)
+                case For(var=v, lo=a, hi=b, body=body):
+                    expr(a, scope)
+                    expr(b, scope)
+                    block(body, scope | {v})
+                case Walk(body=body):
+                    block(body, operands(s, scope))
+                case Accumulate(name=n, loop=loop, body=body, value=v):
+                    inner = operands(loop, scope) if isinstance(loop, Walk) else scope | {loop.var}
+                    block((*body, Let("#value", v)), inner)
+                    scope.add(n)
+                case ArgBegin(name=n):
+                    scope.add(n)
+                case ArgStep(name=n, value=v, at=at):
+                    expr(v, scope)
+                    expr(at, scope)
+                    if n not in scope:
+                        fail(f"`{n}` has no beginning")
+                case Tile(name=n, count=c, t=t, k=k, before=before, body=body, value=v):
+                    expr(c, scope)
+                    block((*before, *body, Let("#value", v)), scope | {t, k})
+                    scope.add(n)
+
+    base = {p.names[("tensor", t.name)] for t in (*p.op.inputs, *p.op.outputs)}
+    base |= {p.names[("tensor", b.tensor)] for b in p.buffers}
+    for nest in (*p.rules, *p.nests):
+        block(nest.body, base)
+    for s in p.sizes:
+        block((*s.body, Let("#size", s.value)), base)
+
+
+# ================================================================================================ show
+
+
+def show_loops(p: LoopProgram) -> str:
+    """What `opwright show OP --level loop` prints."""
+    out = [f"loops {p.op.name}  [{p.op.key.show()}]  {p.target}"]
+    for b in p.buffers:
+        dims = ", ".join(("*" if pack else "") + show(e) for _, e, pack in b.dims)
+        out.append(f"  {b.scope} {b.tensor}: {b.dtype}[{dims}]")
+    for o, i in p.twins:
+        out.append(f"  {o} may be {i}")
+    for c in p.checks:
+        out.append(f"  check 0 <= {show(c.index)} < {show(c.extent)}")
+    for s in p.sizes:
+        out.append(f"  size {s.dim}")
+        _show(s.body, "    ", out)
+        out.append(f"    = {_text(s.value)}")
+    for n in (*p.rules, *p.nests):
+        out += [f"  # {t}" for t in n.text]
+        _show(n.body, "  ", out)
+    return "\n".join(out) + "\n"
+
+
+def _text(x: Expr) -> str:
+    def put(e: Expr) -> Expr:
+        match e:
+            case Local(id=n):
+                return Name(n)
+            case Stride(tensor=t, dim=k):
+                return Name(f"{t}.s{k}")
+            case Elem(ptr=p, index=ix, stride=st):
+                terms: list[Expr] = [put(i) if isinstance(s, Num) else Bin("*", put(i), put(s)) for i, s in zip(ix, st, strict=True)]
+                total: Expr = terms[0] if terms else Num(0)
+                for t in terms[1:]:
+                    total = Bin("+", total, t)
+                return Load(p, (total,))
+        return map_children(e, put)
+
+    return show(put(x))
+
+
+def _show(stmts: Sequence[LoopStmt], pad: str, out: list[str]) -> None:
+    for s in stmts:
+        match s:
+            case Let(name=n, value=v):
+                out.append(f"{pad}let {n} = {_text(v)}")
+            case Var(name=n, dtype=d, value=v):
+                out.append(f"{pad}var {n}: {d} = {_text(v)}")
+            case Set(name=n, mode=m, value=v):
+                out.append(f"{pad}{n} {m} {_text(v)}")
+            case Store(target=t, mode=m, value=v):
+                out.append(f"{pad}{_text(t)} {m} {_text(v)}")
+            case If(test=t, then=a, orelse=b):
+                out.append(f"{pad}if {_text(t)}")
+                _show(a, pad + "  ", out)
+                if b:
+                    out.append(f"{pad}else")
+                    _show(b, pad + "  ", out)
+            case Check(index=i, extent=e):
+                out.append(f"{pad}check 0 <= {_text(i)} < {_text(e)}")
+            case Fail(which=k):
+                out.append(f"{pad}fail rule {k}")
+            case For():
+                out.append(f"{pad}{_for(s)}")
+                _show(s.body, pad + "  ", out)
+            case Walk():
+                out.append(f"{pad}{_walk(s)}")
+                _show(s.body, pad + "  ", out)
+            case Accumulate(name=n, kind=k, loop=loop, body=body, value=v):
+                out.append(f"{pad}{n} = {k} {_walk(loop) if isinstance(loop, Walk) else _for(loop)}")
+                _show(body, pad + "  ", out)
+                out.append(f"{pad}  yield {_text(v)}")
+            case ArgBegin(name=n, kind=k):
+                out.append(f"{pad}{n} = {k} of")
+            case ArgStep(name=n, value=v, at=at):
+                out.append(f"{pad}{n} takes {_text(v)} at {_text(at)}")
+            case Tile():
+                out.append(f"{pad}tile {s.name}[{s.t} < {_text(s.count)} <= {s.size}] = sum {s.k} in {_text(s.lo)} .. {_text(s.hi)}"
+                           f" (columns when {_text(s.columns)} is 1)")
+                _show(s.before, pad + "  ", out)
+                _show(s.body, pad + "    ", out)
+                out.append(f"{pad}    yield {_text(s.value)}")
+
+
+def _for(s: For) -> str:
+    step = f" by {s.step}" if s.step != 1 else ""
+    return f"for {s.var} in {_text(s.lo)} .. {_text(s.hi)}{step}{' simd' if s.kind == 'simd' else ''}"
+
+
+def _walk(w: Walk) -> str:
+    axes = ", ".join(("*" if a.pack else "") + a.name + (f" by {a.tile}" if a.tile else "") for a in w.axes)
+    moves = []
+    for o in w.operands:
+        if o.kind == "element":
+            moves.append(f"{o.name}={o.base}({', '.join(f'{a}:{k}' for a, k in o.lanes)})")
+        else:
+            moves.append(f"{o.name}={o.kind}({o.axis})")
+    return f"{'parallel ' if w.parallel else ''}{w.mode} walk {w.id} [{axes}] moving {', '.join(moves) or 'nothing'}"

@@ -1,0 +1,83 @@
+"""Choices of lowering: which statements become which loops, per target.  Deleting a choice never changes an answer.
+
+`loops.py` asks this module and nothing else; a choice is data (`Plan`), so that a tuner or a spec's `lower:` may make it.
+
+Classes
+  rows     the default: statements fused on their shared index prefix, one row of them after the other
+  tiled    a reduction whose last free index `n` runs along memory while the reduced index does not need to: the
+           outputs of `TILE` values of `n` are accumulated together (matrix products, sums over leading axes)
+
+May import: expr, bound, normal.  To add a class: its test here, its loops in `loops.py`, its case in
+tests/generator/test_loops.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .bound import BoundOp, Statement
+from .expr import Expr, Load, Name, Reduce, Select, walk
+from .normal import plain_index
+
+__all__ = ["TILE", "Plan", "Tiled", "plan"]
+
+#: Outputs accumulated together: four vector registers of f32 at 512 bits, and a power of two on any machine.
+TILE = 64
+
+
+@dataclass(frozen=True)
+class Tiled:
+    """A tiled reduction: `n` the free index along the tile, `k` the reduced one, `probe` the load whose strides decide."""
+
+    n: str
+    k: str
+    probe: Load
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was chosen for one program: `target` is `cpu` or `cuda`; `tiled` is keyed by statement number."""
+
+    target: str
+    tiled: Mapping[int, Tiled] = field(default_factory=dict)
+
+
+def plan(op: BoundOp, target: str) -> Plan:
+    """The default choices for a Normal program."""
+    if target == "cuda":
+        return Plan(target)
+    tiled: dict[int, Tiled] = {}
+    for i, s in enumerate(op.body):
+        t = tiled_reduction(s)
+        if t is not None:
+            tiled[i] = t
+    return Plan(target, tiled)
+
+
+def _names(x: Expr) -> set[str]:
+    return {n.id for n in walk(x) if isinstance(n, Name) and n.kind in ("index", "packindex")}
+
+
+def tiled_reduction(s: Statement) -> Tiled | None:
+    """The tile of a plain `y[…, n] = sum[k](…)` that has a load moving along both, else None."""
+    a = s.assign
+    if not isinstance(a.value, Reduce) or a.value.kind != "sum" or a.mode != "=" or a.guard is not None or s.recur:
+        return None
+    if len(s.reduced) != 1 or s.reduced[0][1].pack or not a.target.index or not s.axes:
+        return None
+    n = plain_index(a.target.index[-1])
+    k = s.reduced[0][0]
+    if n is None or s.axes[-1].name != n or s.axes[-1].pack:
+        return None
+    body = a.value.body
+    assert body.dtype is not None
+    if not body.dtype.is_inexact:
+        return None
+    # Under a condition on both, columns of the tile would end at different places; rows narrow their loop instead.
+    if any(isinstance(x, Select) and {n, k} <= _names(x.test) for x in walk(body)):
+        return None
+    for x in walk(body):
+        if isinstance(x, Load) and any(plain_index(e) == n for e in x.index) and any(k in _names(e) for e in x.index):
+            return Tiled(n, k, x)
+    return None
