@@ -33,7 +33,7 @@ Schema = dict[str, Any]
 
 NAME = r"^[A-Za-z][A-Za-z0-9_]*$"
 PACK_OR_NAME = r"^\*?[A-Za-z][A-Za-z0-9_]*$"
-OP = r"^([a-z][a-z0-9_]*::)?[a-z][a-z0-9_]*$"
+OP = r"^(([a-z][a-z0-9_]*::)?[a-z][a-z0-9_]*|group:[0-9a-f]{8,64})$"
 #: A placeholder of a family (`each:`) may stand anywhere in a text.
 PLACEHOLDER = r"|\$[A-Za-z_]"
 OVERLOAD = r"^[a-z_][a-z0-9_]*\.[A-Za-z_][A-Za-z0-9_]*\.[A-Za-z_][A-Za-z0-9_]*$" + PLACEHOLDER

@@ -15,7 +15,7 @@ How nodes become what
   the same   call on the same values is made once (random ones are not the same)
 
 May import: ir, views, aten, torch_compat (which imports torch).  To add a view: a line in `_VIEWS`; an overload
-whose arguments need another order before the table sees them: a line in `_PREPARE`.
+whose arguments need another order before the table sees them: a line in `_PREPARE`; one that no map can say: `_COMPOSE`.
 """
 
 from __future__ import annotations
@@ -155,21 +155,36 @@ def capture(
     Raises `CaptureError` with what each attempt said.
     """
     clock = report or (lambda _, work: work())
-    failures: list[str] = []
-    attempts = _ATTEMPTS if exported is None else (("as exported", lambda _: ()),)
+    failures: dict[str, list[str]] = {}  # reason → attempts that ended so
+    attempts = _distinct(args, kwargs) if exported is None else [("as exported", lambda _: ())]
+    last: Exception | None = None
     for dynamic, axes in attempts:
         try:
             ep = exported if exported is not None else clock("export", lambda a=axes: compat.export(module, args, kwargs, a))
             core = clock("decompose", lambda e=ep: compat.decompose(e, keep))
-            notes = tuple(f"dynamic {f}" for f in failures)
+            notes = tuple(f"not captured with {' or '.join(tried)} dynamic: {why}" for why, tried in failures.items())
             return clock("convert", lambda c=core, e=ep, d=dynamic, n=notes: _Converter(c, e, table, name, source).run(d, n))
         except compat.MachineError:
             raise
         except Exception as e:  # export raises whatever the model's own code raises
-            failures.append(f"{dynamic}: {_first_line(e)}")
+            failures.setdefault(_first_line(e), []).append(dynamic)
             last = e
-    hint = "export needs a graph without branches on data: see the reason of each attempt"
-    raise CaptureError(f"cannot capture {source}: " + "; ".join(failures), hint=hint) from last
+    reasons = "; ".join(f"{why} ({', '.join(tried)})" for why, tried in failures.items())
+    raise CaptureError(f"cannot capture {source}: {reasons}",
+                       hint="export needs a graph without branches on data") from last
+
+
+def _distinct(args: Any, kwargs: Any) -> list[tuple[str, Callable[[Any], tuple[int, ...]]]]:
+    """The attempts that differ on these arguments."""
+    tensors = compat.tensors_of((args, dict(kwargs)))
+    out: list[tuple[str, Callable[[Any], tuple[int, ...]]]] = []
+    seen: list[list[tuple[int, ...]]] = []
+    for dynamic, axes in _ATTEMPTS:
+        chosen = [axes(t) for t in tensors]
+        if chosen not in seen:
+            seen.append(chosen)
+            out.append((dynamic, axes))
+    return out
 
 
 def _first_line(e: Exception) -> str:
@@ -704,9 +719,16 @@ class _Converter:
         fakes = node.meta.get("val")
         many = isinstance(fakes, list | tuple)
         results = list(fakes) if many else [fakes]
+        reasons: list[str] = []
+        compose = _COMPOSE.get(self.overload)
+        if compose is not None and not self.table.get(self.overload):
+            try:
+                op, inputs, attrs = compose(self, args)
+                return self.made_call(node, op, inputs, attrs, [0], results, many, _Prepared(args))
+            except _Refused as e:
+                reasons.append(str(e))
         prepare = _PREPARE.get(self.overload)
         prepared = _Prepared(args)
-        reasons: list[str] = []
         try:
             if prepare is not None:
                 prepared = prepare(self, args, fakes)
@@ -1143,4 +1165,43 @@ def _index_put(c: _Converter, args: dict[str, Any], val: Any) -> _Prepared:
 _PREPARE: dict[str, Callable[[_Converter, dict[str, Any], Any], _Prepared]] = {
     "aten.index.Tensor": _index, "aten.index_put.default": _index_put, "aten._unsafe_index.Tensor": _index,
     "aten._unsafe_index_put.default": _index_put,
+}
+
+
+_Composed: TypeAlias = "tuple[str, tuple[Arg, ...], dict[str, AttrValue]]"
+
+
+def _tensor(x: Any) -> Ref:
+    if not isinstance(x, Ref):
+        raise _Refused(f"{_text(x)} is no tensor")
+    return x
+
+
+def _constant_pad(c: _Converter, a: Mapping[str, Any]) -> _Composed:
+    """Amounts from the last dim backwards, in pairs → one list before and one after, by dim."""
+    x = _tensor(a["self"])
+    pad = [_expr(n) for n in a["pad"]]
+    before, after = [IntExpr.of(0)] * x.layout.rank, [IntExpr.of(0)] * x.layout.rank
+    for k in range(len(pad) // 2):
+        before[-1 - k], after[-1 - k] = pad[2 * k], pad[2 * k + 1]
+    return "constant_pad", (c.arg(x),), {"before": c.raw_attr(before), "after": c.raw_attr(after), "value": c.raw_attr(a["value"])}
+
+
+def _flip(c: _Converter, a: Mapping[str, Any]) -> _Composed:
+    x = _tensor(a["self"])
+    dims = {views.wrap_dim(d, x.layout.rank) for d in a["dims"]}
+    return "flip", (c.arg(x),), {"flags": tuple(int(d in dims) for d in range(x.layout.rank))}
+
+
+def _repeat(c: _Converter, a: Mapping[str, Any]) -> _Composed:
+    x = _tensor(a["self"])
+    layout = x.layout
+    for _ in range(len(a["repeats"]) - layout.rank):
+        layout = views.unsqueeze(layout, 0)
+    return "repeat", (c.arg(Ref(x.base, x.dtype, layout)),), {"times": c.raw_attr(a["repeats"])}
+
+
+#: Overloads whose arguments no map says, as a call of an operator that means the same.  A row of the table comes first.
+_COMPOSE: dict[str, Callable[[_Converter, Mapping[str, Any]], _Composed]] = {
+    "aten.constant_pad_nd.default": _constant_pad, "aten.flip.default": _flip, "aten.repeat.default": _repeat,
 }

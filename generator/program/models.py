@@ -135,6 +135,11 @@ def _from_function(target: str) -> Model:
     if not isinstance(args, tuple | list) or not isinstance(kwargs, Mapping):
         raise TargetError(f"{name}() returned {_kind(args)} as args and {_kind(kwargs)} as kwargs", hint=shape)
     module.eval()
+    try:
+        with torch.no_grad():
+            module(*args, **kwargs)
+    except Exception as e:
+        raise _raised(e, file, f"the module that {name}() returned") from e
     return Model(file.stem if name in ("make", "model", "make_model", "build") else name, target, module, tuple(args),
                  dict(kwargs), {"weights": "given", "scale": "given"})
 

@@ -28,7 +28,7 @@ from .intexpr import IntExpr, floordiv, maximum, minimum, mod
 __all__ = [
     "Argument", "Frame", "NotAnExtent", "UnknownDtype", "arguments", "bind", "cond_of", "decompose", "dtype_of", "export",
     "extent_of", "flatten_named", "frames", "guards", "is_dtype", "is_symbolic", "overload_name", "quiet", "ranges",
-    "require_torch", "seeded", "structure", "symbol_of", "torch_dtype",
+    "require_torch", "seeded", "structure", "symbol_of", "tensors_of", "torch_dtype",
 ]
 
 
@@ -354,6 +354,12 @@ def bind(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[st
 
 
 # ------------------------------------------------------------------------------------------------- pytrees
+
+
+def tensors_of(tree: Any) -> list[Any]:
+    """The tensors of a pytree, in its order."""
+    torch = require_torch()
+    return [x for x in torch.utils._pytree.tree_leaves(tree) if isinstance(x, torch.Tensor)]
 
 
 def flatten_named(tree: Any, root: str) -> list[tuple[str, Any]]:
