@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -87,7 +88,8 @@ def _plain_values(subject: Subject, trial: Trial) -> tuple[list[str], float, flo
     assert isinstance(want, dict)
     shapes = tuple(want[t.name].shape for t in subject.op.outputs)
     if base.plan.shapes != shapes:
-        return [f"infer says {list(map(list, base.plan.shapes))}, the shapes are {list(map(list, shapes))}"], float("inf"), 0.0
+        said, are = list(map(list, base.plan.shapes)), list(map(list, shapes))
+        return [f"infer says {said}, the shapes are {are}"], float("inf"), 0.0
     return judge_values(subject, trial, base.outcome)
 
 
@@ -98,7 +100,7 @@ def gate_numerics(s: Session) -> GateResult:
     for trial, subject in s.each("numerics", s.trials):
         wrong, ratio, free = _plain_values(subject, trial)
         if wrong:
-            small = shrink(trial, lambda t, at=subject: _still_wrong(at, t))
+            small = shrink(trial, partial(_still_wrong, subject))
             message = _plain_values(subject, small)[0][0] if small is not trial else wrong[0]
             tally.fail(s.failure(message, trial, small), ratio)
         elif free > FREE_LIMIT:
@@ -146,6 +148,8 @@ def arrangements(
     """
     base = subject.base(trial)
     plain = dict(zip((t.name for t in subject.op.outputs), base.outcome.outputs, strict=True))
+    if trial.laid:
+        yield "of the case", replace(trial, arrays=dict(trial.laid), name=f"{trial.name}/own"), plain
     names = [n for n in LAYOUTS if n != "contiguous"]
     ways: list[tuple[str, dict[str, str], dict[str, str]]] = []
     for name in names:
@@ -160,10 +164,10 @@ def arrangements(
     ))
     if not s.full:
         ways = [ways[int(k)] for k in rng.permutation(len(ways))[:4]]
-    for name, given, taken in ways:
-        arrays = {k: lay_out(a, given[k], rng) for k, a in trial.arrays.items()}
+    for name, wanted, taken in ways:
+        arrays = {k: lay_out(a, wanted[k], rng) for k, a in trial.arrays.items()}
         outputs = {k: lay_out(a, taken[k], rng) for k, a in plain.items()}
-        moved = any(given[k] == "offset" or a.strides != trial.arrays[k].strides for k, a in arrays.items())
+        moved = any(wanted[k] == "offset" or a.strides != trial.arrays[k].strides for k, a in arrays.items())
         moved = moved or any(taken[k] == "offset" or a.strides != plain[k].strides for k, a in outputs.items())
         if moved:
             yield name, trial.with_arrays(arrays, f"/{name.replace(' ', '-')}"), outputs

@@ -124,7 +124,9 @@ def _directions(shape: Sequence[int], count: int, rng: np.random.Generator) -> l
     return out
 
 
-def check_differences(p: _Problem, tally: Tally, say: Callable[[str], Failure], count: int, rng: np.random.Generator) -> int:
+def check_differences(
+    p: _Problem, tally: Tally, say: Callable[[str], Failure], count: int, rng: np.random.Generator
+) -> int:
     """Compare the adjoint with differences; returns how many proved nothing (a kink, an overflow)."""
     found = gradients_of(p)
     rough = 0

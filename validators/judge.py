@@ -13,23 +13,25 @@ from collections.abc import Collection, Sequence
 
 from .. import toolchain
 from ..generator.bind import bind
-from ..generator.bound import BindKey, KernelText
+from ..generator.bound import KernelText
 from ..generator.errors import OpwrightError, did_you_mean
-from ..generator.normal import normalise
 from ..generator.spec import OpSpec
+from ..generator.types import DType
 from .candidate import CandidateSource
-from .cases import make_cases
+from .cases import CaseReport, build_case, make_cases
 from .evidence import text_hash
 from .gates import GATE, GATES
 from .harness import Harness
 from .sandbox import Limits, Sandbox
 from .session import Progress, Session
 from .trial import Trial
-from .verdict import FAILED, SKIPPED, Failure, GateResult, Verdict
+from .verdict import SKIPPED, GateResult, Verdict
 
-__all__ = ["TIERS", "CandidateSource", "judge"]
+__all__ = ["DTYPES", "TIERS", "CandidateSource", "judge"]
 
 TIERS = ("quick", "full")
+#: What the CPU emitters print.
+DTYPES = (DType.F32, DType.F64, DType.BF16, DType.I64, DType.I32, DType.BOOL)
 #: Gates that run nothing of the candidate's.
 _BEFORE = ("meaning", "lint", "build")
 
@@ -42,7 +44,7 @@ def judge(
     seed: int = 0,
     gates: Collection[str] | None = None,
     case: str | None = None,
-    keys: Sequence[BindKey] | None = None,
+    dtypes: Sequence[DType] = DTYPES,
     progress: Progress | None = None,
 ) -> Verdict:
     """The verdict on a candidate.
@@ -51,34 +53,29 @@ def judge(
     seed      of the drawn cases; the same seed repeats them
     gates     names of the gates to run (default all; `build` runs when one after it needs it)
     case      only the case of this name: the command that a failure prints
-    keys      only these keys (default: those of the cases)
+    dtypes    those that the source has kernels for
 
     Raises OpwrightError when the request is wrong or the machine lacks something; what the candidate does wrong is
     in the verdict.
     """
     wanted = _wanted(tier, gates)
-    trials = make_trials(spec, tier, seed)
-    if keys is not None:
-        trials = [t for t in trials if t.key in set(keys)]
     if case is not None:
-        named = [t for t in trials if t.name == case]
-        if not named:
-            raise OpwrightError(
-                f"{spec.op} has no case `{case}` at tier {tier} with seed {seed}",
-                hint=did_you_mean(case, [t.name for t in trials], what="cases"),
-            )
-        trials = named
+        report = CaseReport((build_case(spec, case, seed),))
+    else:
+        report = make_cases(spec, tier, seed, dtypes)
+    trials = [Trial.of_case(c) for c in report]
     order = list(dict.fromkeys(t.key for t in trials))
-    texts = source.forward(order) if order else []
-    grad_texts = source.gradient(order) if order else []
+    runs = any(name != "meaning" for name in wanted)
+    texts = source.forward(order) if runs else []
+    grad_texts = source.gradient(order) if runs else []
     dialect = texts[0].dialect if texts else toolchain.native_dialect()
     toolchain.require_dialect(dialect)
     with contextlib.ExitStack() as stack:
         box = stack.enter_context(Sandbox(limits=Limits()))
         minimums = {g.name: 1 if case is not None else g.minimum(tier == "full") for g in GATES}
         session = Session(
-            spec, source, tier, seed, trials, texts, grad_texts, {k: normalise(bind(spec, k)) for k in order},
-            Harness(box), minimums, progress,
+            spec, source, tier, seed, [t for t in trials if t.expect is None], [t for t in trials if t.expect], texts,
+            grad_texts, {k: bind(spec, k) for k in order}, Harness(box), minimums, progress, report.refused,
         )
         results = _run(session, wanted, set(gates) if gates is not None else None)
         level = box.level
@@ -120,18 +117,5 @@ def _run(s: Session, wanted: Sequence[str], asked: set[str] | None) -> list[Gate
     return [r for r in results if asked is None or r.name in asked or not r.ok]
 
 
-def make_trials(spec: OpSpec, tier: str, seed: int) -> list[Trial]:
-    """The cases as trials."""
-    report = make_cases(spec, tier, seed)
-    return [
-        Trial(c.name, c.key, c.operands, c.attrs, c.value_class) for c in report.cases
-    ]
-
-
 def _hash(texts: Sequence[KernelText], grad_texts: Sequence[KernelText]) -> str:
     return text_hash([*texts, *grad_texts]) if texts else ""
-
-
-def broken(name: str, error: OpwrightError, minimum: int) -> GateResult:
-    """A gate that could not run because of what the candidate is."""
-    return GateResult(name, FAILED, 0, minimum, 1, (Failure(str(error)),))

@@ -42,7 +42,10 @@ AUTHOR_ONLY = "author only"
 #: Elements of a case beyond which another source is not asked.
 _LARGEST = 1 << 16
 #: torch's way of saying that it has no kernel for a dtype: nothing to compare with, not a disagreement.
-_NO_KERNEL = ("not implemented for", "not currently supported", "does not support", "expected scalar type")
+_NO_KERNEL = (
+    "not implemented for", "not currently supported", "does not support", "expected scalar type", "is not supported",
+    "Inexpressible",
+)
 
 
 @functools.cache
@@ -55,8 +58,8 @@ def torch_server() -> TorchServer:
 
 def _value(spec: OpSpec, trial: Trial, name: str) -> Any:
     """An attribute's value in this trial: given, or constant in the key, or its default."""
-    if name in trial.attrs:
-        return trial.attrs[name]
+    if name in trial.given:
+        return trial.given[name]
     static = dict(trial.key.static)
     if name in static:
         return static[name]
@@ -67,7 +70,7 @@ def _value(spec: OpSpec, trial: Trial, name: str) -> Any:
 def _input(spec: OpSpec, trial: Trial, name: str) -> Any:
     if not spec.inputs[name].is_list:
         return trial.arrays.get(name)
-    items = []
+    items: list[Array] = []
     while f"{name}.{len(items)}" in trial.arrays:
         items.append(trial.arrays[f"{name}.{len(items)}"])
     return items
@@ -75,12 +78,10 @@ def _input(spec: OpSpec, trial: Trial, name: str) -> Any:
 
 def aten_arguments(spec: OpSpec, entry: AtenEntry, trial: Trial) -> tuple[dict[str, Any], dict[str, str]] | None:
     """The overload's arguments by name, and those that are dtypes; None when the overload cannot express the trial."""
-    pairs: Sequence[tuple[str, str | Only | None]] = (
-        entry.map if entry.map is not None else tuple((n, n) for n in (*spec.inputs, *spec.attrs))
-    )
+    pairs = entry.map if entry.map is not None else tuple((n, n) for n in (*spec.inputs, *spec.attrs))
     arguments: dict[str, Any] = {}
     dtypes: dict[str, str] = {}
-    named = {to for _, to in pairs if isinstance(to, str)}
+    named = {n for _, to in pairs if isinstance(to, str | tuple) for n in ((to,) if isinstance(to, str) else to)}
     for name in spec.inputs:
         if name not in named and _input(spec, trial, name) not in (None, []):
             return None
@@ -95,6 +96,10 @@ def aten_arguments(spec: OpSpec, entry: AtenEntry, trial: Trial) -> tuple[dict[s
             continue
         if isinstance(to, Only):
             arguments[argument] = to.value
+        elif isinstance(to, tuple):
+            arguments[argument] = [
+                _input(spec, trial, n) if n in spec.inputs else _value(spec, trial, n) for n in to
+            ]
         elif to in spec.inputs:
             arguments[argument] = _input(spec, trial, to)
         else:
@@ -128,15 +133,16 @@ def _lifted(s: Session, limit: int) -> list[Trial]:
         mark = (lifted.key, tuple((n, a.shape) for n, a in lifted.arrays.items()), str(lifted.attrs), lifted.values)
         if mark not in seen:
             seen.add(mark)
-            out.append(replace(lifted, attrs=_lifted_attrs(s.spec, lifted)))
+            out.append(replace(lifted, given=_lifted_attrs(s.spec, lifted)))
     return out[:limit]
 
 
 def _lifted_attrs(spec: OpSpec, trial: Trial) -> dict[str, Any]:
-    return {
-        name: lift_dtype(str(value)) if name in spec.attrs and spec.attrs[name].kind == "dtype" and value is not None else value
-        for name, value in trial.attrs.items()
-    }
+    out = dict(trial.given)
+    for name, decl in spec.attrs.items():
+        if decl.kind == "dtype" and out.get(name) is not None:
+            out[name] = lift_dtype(str(out[name]))
+    return out
 
 
 def _oracle(spec: OpSpec, trial: Trial) -> dict[str, Ball] | None:
@@ -255,12 +261,14 @@ def _against_also(s: Session, trials: Sequence[Trial], tally: Tally) -> None:
             tally.passed()
 
 
-def apart(a: Mapping[str, Ball], b: Mapping[str, Ball]) -> str:
-    """Where two balls do not meet, or an empty text."""
+def apart(a: Mapping[str, Ball], b: Mapping[str, Ball], *, strict: bool = False) -> str:
+    """Where two balls do not meet, or an empty text.  strict: where `b` is free and `a` is not counts, too."""
     for name, x in a.items():
         y = b[name]
         if x.shape != y.shape or x.dtype is not y.dtype:
             return f"gives `{name}` {y.dtype}{list(y.shape)}, not {x.dtype}{list(x.shape)}"
+        if strict and (y.free & ~x.free).any():
+            return f"`{name}` may overflow"
         with np.errstate(all="ignore"):
             near = (x.value == y.value) | x.free | y.free
             if x.dtype.is_inexact:
@@ -302,7 +310,7 @@ def measure_strength(spec: OpSpec, trials: Sequence[Trial], *, limit: int = 40, 
             except OpwrightError:
                 return None  # it does not bind: no such operator could be written
             ran = True
-            if apart(want, got):
+            if apart(want, got, strict=True):
                 return True
         return False if ran else None
 

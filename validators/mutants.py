@@ -82,11 +82,11 @@ class KillRate:
 def _edits(x: Expr) -> Iterator[tuple[Expr, str]]:
     """Edits of the root of an expression."""
     match x:
-        case Bin(op=op, left=a, right=b):
+        case Bin(op=op, left=left, right=right):
             if op in ("+", "-", "*", "/"):
-                yield a, f"dropped `{op} {show(b)}`"
+                yield left, f"dropped `{op} {show(right)}`"
             if op in ("+", "*"):
-                yield b, f"dropped `{show(a)} {op}`"
+                yield right, f"dropped `{show(left)} {op}`"
             if op in _OPPOSITE:
                 yield replace(x, op=_OPPOSITE[op]), f"`{op}` became `{_OPPOSITE[op]}` in `{show(x)}`"
         case Num(value=bool()):
@@ -97,31 +97,36 @@ def _edits(x: Expr) -> Iterator[tuple[Expr, str]]:
                 yield replace(x, value=v - 1), f"`{show(x)}` became `{v - 1}`"
         case Cmp(op=op) if op in _SWAPPED:
             yield replace(x, op=_SWAPPED[op]), f"`{op}` became `{_SWAPPED[op]}` in `{show(x)}`"
-        case Reduce(kind=k) if k in _REDUCED:
-            yield replace(x, kind=_REDUCED[k]), f"`{k}` became `{_REDUCED[k]}` in `{show(x)}`"
+        case Reduce(kind=kind) if kind in _REDUCED:
+            yield replace(x, kind=_REDUCED[kind]), f"`{kind}` became `{_REDUCED[kind]}` in `{show(x)}`"
         case Call(fn=fn, args=args):
             if fn in _FUNCTIONS:
                 yield replace(x, fn=_FUNCTIONS[fn]), f"`{fn}` became `{_FUNCTIONS[fn]}`"
             if fn in ("max", "min"):
-                for a in args:
-                    yield a, f"`{show(x)}` became `{show(a)}`"
+                for arg in args:
+                    yield arg, f"`{show(x)}` became `{show(arg)}`"
         case And(xs=xs) | Or(xs=xs):
-            for k, a in enumerate(xs):
+            for k, part in enumerate(xs):
                 rest = xs[:k] + xs[k + 1 :]
-                yield (replace(x, xs=rest) if len(rest) > 1 else rest[0]), f"dropped `{show(a)}`"
+                yield (replace(x, xs=rest) if len(rest) > 1 else rest[0]), f"dropped `{show(part)}`"
         case Not(x=inner):
             yield inner, f"dropped `not` of `{show(inner)}`"
         case Un(op="-", x=inner):
             yield inner, f"dropped `-` of `{show(inner)}`"
-        case Select(then=a, other=b):
-            yield a, f"always `{show(a)}`"
-            yield b, f"always `{show(b)}`"
+        case Select(then=then, other=other):
+            yield then, f"always `{show(then)}`"
+            yield other, f"always `{show(other)}`"
         case Load(index=index):
             for k in range(len(index) - 1):
-                a, b = index[k], index[k + 1]
-                if isinstance(a, Name) and isinstance(b, Name) and a != b:
-                    swapped = (*index[:k], b, a, *index[k + 2 :])
-                    yield replace(x, index=swapped), f"swapped `{show(a)}` and `{show(b)}` in `{show(x)}`"
+                one, two = index[k], index[k + 1]
+                if isinstance(one, Name) and isinstance(two, Name) and one != two:
+                    swapped = (*index[:k], two, one, *index[k + 2 :])
+                    yield replace(x, index=swapped), f"swapped `{show(one)}` and `{show(two)}` in `{show(x)}`"
+
+
+def _with(x: Expr, name: str, value: Any) -> Expr:
+    changes: dict[str, Any] = {name: value}
+    return replace(x, **changes)
 
 
 def _variants(x: Expr) -> Iterator[tuple[Expr, str, int]]:
@@ -134,12 +139,12 @@ def _variants(x: Expr) -> Iterator[tuple[Expr, str, int]]:
         value = getattr(x, f.name)
         if isinstance(value, Expr):
             for child, what, line in _variants(value):
-                yield replace(x, **{f.name: child}), what, line
+                yield _with(x, f.name, child), what, line
         elif isinstance(value, tuple):
             for k, entry in enumerate(value):
                 if isinstance(entry, Expr):
                     for child, what, line in _variants(entry):
-                        yield replace(x, **{f.name: (*value[:k], child, *value[k + 1 :])}), what, line
+                        yield _with(x, f.name, (*value[:k], child, *value[k + 1 :])), what, line
 
 
 def _statement_variants(st: Stmt) -> Iterator[tuple[Stmt, str, int]]:

@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from . import abi
+from .candidate import empty
 from .extents import OracleError, OracleRefusal
 from .harness import Array, Invocation
 from .session import Session
-from .trial import Subject, Trial, describe, size_of
+from .trial import Subject, Trial, size_of
 from .verdict import Failure, GateResult
 
 __all__ = ["gate_errors", "spoiled"]
@@ -86,7 +87,7 @@ def _data(trial: Trial) -> Iterator[tuple[str, Trial]]:
             continue
         bad = [-1, 1 << 14] if a.dtype.kind in "iu" else [-1.0, np.nan]
         for value in bad:
-            if a.dtype.kind == "u" and value < 0 or a.dtype.kind in "iu" and value > np.iinfo(a.dtype).max:
+            if a.dtype.kind in "iu" and not np.iinfo(a.dtype).min <= value <= np.iinfo(a.dtype).max:
                 continue
             for at in {0, a.size - 1}:
                 changed = a.copy()
@@ -169,13 +170,26 @@ def gate_errors(s: Session) -> GateResult:
             asked.add(kind)
             if want.which >= 0:
                 negated.add(want.which)
-            outputs = {t.name: np.empty((1,) * 0, o.dtype) for t, o in
-                       zip(subject.op.outputs, subject.invocation(trial).outputs, strict=True)}
+            outputs = {t.name: empty(t.dtype.value, ()) for t in subject.op.outputs}
             wrong = _mismatch(subject, subject.invocation(bad, outputs=outputs), want)
             if wrong:
-                tally.fail(Failure(f"{what}: {wrong}", trial.name, describe(bad), s.repeat(trial)))
+                tally.fail(s.failure(f"{what}: {wrong}", trial, bad))
             else:
                 tally.passed()
+    for trial in s.refusals:
+        expect = trial.expect
+        assert expect is not None
+        subject = s.subjects[trial.key]
+        subject.forget(trial)
+        outputs = {t.name: empty(t.dtype.value, ()) for t in subject.op.outputs}
+        refusal = OracleRefusal(expect.kind, expect.text, which=expect.which)
+        wrong = _mismatch(subject, subject.invocation(trial, outputs=outputs), refusal)
+        if expect.which >= 0:
+            negated.add(expect.which)
+        if wrong:
+            tally.fail(s.failure(wrong, trial))
+        else:
+            tally.passed()
     rules = next(iter(s.ops.values())).rules if s.ops else ()
     missed = [r.text for k, r in enumerate(rules) if k not in negated]
     if missed:

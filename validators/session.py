@@ -1,6 +1,7 @@
 """One judgement in progress: the trials, the built kernels, and the counting of a gate's cases.
 
-May import: candidate, harness, trial, verdict, generator.{bound, spec}.  Gates get a `Session` and return a `GateResult`.
+May import: candidate, harness, trial, verdict, generator.{bound, spec}.  A gate takes a `Session` and returns a
+`GateResult`.
 """
 
 from __future__ import annotations
@@ -60,19 +61,24 @@ class Tally:
 
 @dataclass
 class Session:
-    """One judgement: the spec, its trials, and the built kernels by key."""
+    """One judgement: the spec, its trials, and the built kernels by key.
+
+    trials are calls that the operator takes, refusals those that it must not; unmade: cases that could not be built.
+    """
 
     spec: OpSpec
     source: CandidateSource
     tier: str
     seed: int
     trials: Sequence[Trial]
+    refusals: Sequence[Trial]
     texts: Sequence[KernelText]
     grad_texts: Sequence[KernelText]
     ops: Mapping[BindKey, BoundOp]
     harness: Harness
     minimums: Mapping[str, int]
     progress: Progress | None = None
+    unmade: Sequence[tuple[str, str]] = ()
     built: list[Built] = field(default_factory=list)
     grad_built: dict[BindKey, Built] = field(default_factory=dict)
     subjects: dict[BindKey, Subject] = field(default_factory=dict)
@@ -88,10 +94,10 @@ class Session:
 
     def repeat(self, trial: Trial) -> str:
         """The one command that runs this case again."""
-        return f"opwright validate {self.spec.op} --case '{trial.name.split('~')[0]}' --seed {self.seed}"
+        return f"opwright validate {self.spec.op} --case '{trial.case}' --seed {self.seed}"
 
     def failure(self, message: str, trial: Trial, small: Trial | None = None) -> Failure:
-        return Failure(message, trial.name, describe(small or trial), self.repeat(trial))
+        return Failure(message, trial.case or trial.name, describe(small or trial), self.repeat(trial))
 
     def each(self, gate: str, trials: Iterable[Trial]) -> Iterator[tuple[Trial, Subject]]:
         """Trials whose call the operator takes, with their kernels; tells the progress."""

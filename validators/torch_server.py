@@ -208,6 +208,34 @@ def _decode(torch: Any, value: dict[str, Any], arrays: Mapping[str, Array]) -> A
     return value["value"]
 
 
+def _complete(torch: Any, schema: Any, arguments: dict[str, Any]) -> None:
+    """Tensors where the overload takes a number become one; required arguments that a map ignores get a value."""
+    first = next((v for v in arguments.values() if isinstance(v, torch.Tensor)), None)
+    lists = [v for v in arguments.values() if isinstance(v, list) and v and isinstance(v[0], int)]
+    for a in schema:
+        kind = str(a.type)
+        value = arguments.get(a.name)
+        if isinstance(value, torch.Tensor) and kind in ("number", "Scalar", "Optional[number]", "float", "int", "bool"):
+            if value.dim() != 0:
+                raise _Inexpressible(f"`{a.name}` is a number, the case has a tensor of shape {list(value.shape)}")
+            arguments[a.name] = value.item()
+        if a.name in arguments or a.has_default_value():
+            continue
+        if kind.startswith("Optional"):
+            arguments[a.name] = None
+        elif first is not None and a.name in ("N", "C", "HxW"):  # of the group norms: facts of the shape
+            shape = list(first.shape)
+            arguments[a.name] = {"N": shape[0], "C": shape[1], "HxW": int(np.prod(shape[2:]))}[a.name]
+        elif kind in ("int", "float", "number", "bool", "SymInt"):
+            arguments[a.name] = {"float": 0.0, "bool": False}.get(kind, 0)
+        elif kind.startswith(("List[int", "List[SymInt")):
+            arguments[a.name] = [0] * (len(lists[0]) if lists else 0)
+
+
+class _Inexpressible(Exception):
+    """The overload has no way to say this call."""
+
+
 def _answer(
     torch: Any, message: Mapping[str, Any], arrays: Mapping[str, Array]
 ) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -215,15 +243,15 @@ def _answer(
         space, name, overload = message["overload"].split(".")
         function = getattr(getattr(getattr(torch.ops, space), name), overload)
         arguments = {k: _decode(torch, v, arrays) for k, v in message["arguments"].items()}
-        if message["in_order"]:
-            names = [a.name for a in function._schema.arguments]
-            if not set(arguments) <= set(names):
-                arguments = dict(zip(names, arguments.values(), strict=False))
+        schema = function._schema.arguments
+        if message["in_order"] and not set(arguments) <= {a.name for a in schema}:
+            arguments = dict(zip((a.name for a in schema), arguments.values(), strict=False))
+        _complete(torch, schema, arguments)
         with torch.no_grad():
             result = function(**arguments)
     except Exception as error:
         said = (str(error).strip().splitlines() or [""])[0]
-        return {"error": f"{type(error).__name__}: {said}"}, {}
+        return {"error": f"{type(error).__name__.strip('_')}: {said}"}, {}
     items = list(result) if isinstance(result, list | tuple) else [result]
     outputs: dict[str, Array] = {}
     given: list[str | None] = []

@@ -3,7 +3,7 @@
 A `Trial` is a case as arrays by flat name.  `Subject` is one kernel with the program that it should mean: the operator
 at a key, or its gradient.  Answers and plain runs are computed once and kept for every gate.
 
-May import: generator.bound, generator.spec, ball, candidate, harness, oracle.
+May import: generator.bound, ball, candidate, cases, harness, oracle.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from ..generator.types import DType
 from . import abi
 from .ball import Ball, CheckResult, check
 from .candidate import Built, empty, invocation
+from .cases import Case, Expected
 from .harness import Array, Harness, How, Invocation, Outcome, Plan
 from .oracle import OracleRefusal, OracleTooLarge, evaluate
 
@@ -31,14 +32,33 @@ FREE_LIMIT = 0.1
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """One call: arrays in physical order by flat name (absent inputs left out), run-time attributes, class of values."""
+    """One call.
+
+    arrays      in physical order by flat name, contiguous; absent inputs are left out
+    laid        the same in the layout that the case asks for, where that is another
+    attrs       run-time attributes; given: all attributes as a caller writes them
+    values      class of values
+    case        name of the case it came from; expect: the refusal that must come, None for a call that is taken
+    out_shapes  physical shapes of outputs that inputs do not tell
+    """
 
     name: str
     key: BindKey
     arrays: Mapping[str, Array]
     attrs: Mapping[str, Any] = field(default_factory=dict)
     values: str = ""
+    given: Mapping[str, Any] = field(default_factory=dict)
+    laid: Mapping[str, Array] = field(default_factory=dict)
+    case: str = ""
+    expect: Expected | None = None
     out_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of_case(cls, c: Case) -> Trial:
+        """A case's arrays, made contiguous; the values are those of its layout."""
+        arrays = {n: np.ascontiguousarray(a).reshape(a.shape) for n, a in c.inputs.items()}
+        laid = c.inputs if c.layout != "contiguous" else {}
+        return cls(c.name, c.key, arrays, c.run_attrs, c.value_class, c.attrs, laid, c.name, c.expect)
 
     def with_arrays(self, arrays: Mapping[str, Array], tail: str = "") -> Trial:
         return replace(self, arrays=dict(arrays), name=self.name + tail)
@@ -188,9 +208,9 @@ def shrink(trial: Trial, fails: Callable[[Trial], bool], *, attempts: int = 24) 
     tried: set[tuple[tuple[int, ...], ...]] = set()
     while attempts > 0:
         extents = sorted({n for a in best.arrays.values() for n in a.shape if n > 1}, reverse=True)
-        for n, m in ((n, m) for n in extents for m in (1, n // 2, n - 1) if 0 < m < n):
+        for long, short in ((n, m) for n in extents for m in (1, n // 2, n - 1) if 0 < m < n):
             arrays = {
-                name: a[tuple(slice(0, m) if e == n else slice(None) for e in a.shape)].copy()
+                name: a[tuple(slice(0, short) if e == long else slice(None) for e in a.shape)].copy()
                 for name, a in best.arrays.items()
             }
             shapes = tuple(a.shape for a in arrays.values())
