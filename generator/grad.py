@@ -42,6 +42,7 @@ from .expr import (
     Star,
     Un,
     children,
+    map_children,
     walk,
 )
 from .normal import free_indices, verify
@@ -53,6 +54,7 @@ from .simplify import (
     depth,
     div,
     fresh_name,
+    is_costly,
     is_zero,
     land,
     lnot,
@@ -69,13 +71,21 @@ from .simplify import (
     select,
     simplify,
     statement,
+    statement_exprs,
     statement_loads,
     sub,
 )
 from .types import DType, accum
 
 __all__ = [
-    "Cost", "NotDifferentiable", "adjoint", "check_cost", "cost", "cotangent_names", "gradient_names", "with_saved",
+    "Cost",
+    "NotDifferentiable",
+    "adjoint",
+    "check_cost",
+    "cost",
+    "cotangent_names",
+    "gradient_names",
+    "with_saved",
 ]
 
 
@@ -122,7 +132,9 @@ def with_saved(op: BoundOp, save: Sequence[str]) -> BoundOp:
     have = {t.name: t for t in op.temps}
     moved = tuple(dict.fromkeys(n for n in save if n in have))
     outputs = tuple(replace(have[n], role="output", aux=True) for n in moved)
-    return replace(op, outputs=(*op.outputs, *outputs), temps=tuple(t for t in op.temps if t.name not in moved))
+    return replace(
+        op, outputs=(*op.outputs, *outputs), temps=tuple(t for t in op.temps if t.name not in moved)
+    )
 
 
 # ================================================================================================ local derivatives
@@ -213,12 +225,12 @@ class _Term:
 
 @dataclass
 class _Scope:
-    """Where a statement's derivative is written: its axes, where helper statements go, and the recurrence they are in."""
+    """Where a statement's derivative is written: its axes, where helper statements go, and their recurrence."""
 
     axes: dict[str, Axis]
-    free: frozenset[str]                    # those of them that are not reduced over
+    free: frozenset[str]  # those of them that are not reduced over
     emit: list[Statement]
-    name: str                               # target of the statement: helpers are named after it
+    name: str  # target of the statement: helpers are named after it
     recur: str | None = None
     span: Span | None = None
     values: dict[Expr, Expr] = field(default_factory=dict)
@@ -310,7 +322,7 @@ def _guarded(g: Expr, guards: Sequence[Expr]) -> Expr:
 
 
 def _factor(g: Expr, over: frozenset[str]) -> tuple[list[Callable[[Expr], Expr]], Expr | None]:
-    """`g` as factors that do not depend on the indices `over`, applied in order to the sum of what is left (None: 1)."""
+    """`g` as factors that do not depend on the indices `over`, to apply to the sum of what is left (None: 1)."""
     if not free_indices(g) & over:
         return [lambda t: mul(g, t)], None
     match g:
@@ -349,8 +361,12 @@ def _rename(op: BoundOp, names: Mapping[str, str]) -> BoundOp:
     def put(t: Tensor) -> Tensor:
         return replace(t, name=names.get(t.name, t.name))
 
-    return replace(op, outputs=tuple(put(t) for t in op.outputs), temps=tuple(put(t) for t in op.temps),
-                   body=tuple(rename_statement(s, names) for s in op.body))
+    return replace(
+        op,
+        outputs=tuple(put(t) for t in op.outputs),
+        temps=tuple(put(t) for t in op.temps),
+        body=tuple(rename_statement(s, names) for s in op.body),
+    )
 
 
 class _Adjoint:
@@ -364,7 +380,9 @@ class _Adjoint:
         for t in (*op.outputs, *op.temps):
             if t.name in mine:
                 if t.name in save:
-                    raise NotDifferentiable(f"{op.name}: `{t.name}` cannot be saved: the gradient program has a tensor of this name")
+                    raise NotDifferentiable(
+                        f"{op.name}: `{t.name}` cannot be saved: the gradient program has a tensor of this name"
+                    )
                 moved[t.name] = fresh_name(f"{t.name}_f", names | mine | set(moved.values()))
         self.op = op = _rename(op, moved)
         self.cotangents = {moved.get(n, n): c for n, c in cotangents.items()}
@@ -373,22 +391,35 @@ class _Adjoint:
         known = {t.name for t in op.inputs} | {t.list_of for t in op.inputs}
         for w in wrt:
             if w not in known and not any(k == w and not v for k, v in op.key.present):
-                raise NotDifferentiable(f"{op.name}: no input `{w}` to derive by",
-                                        hint=f"it has {', '.join(sorted(n for n in known if n))}")
+                raise NotDifferentiable(
+                    f"{op.name}: no input `{w}` to derive by",
+                    hint=f"it has {', '.join(sorted(n for n in known if n))}",
+                )
         for n in save:
             if n not in self.tensors:
-                raise NotDifferentiable(f"{op.name}: nothing is called `{n}`, which `save` names",
-                                        hint=f"it has {', '.join(self.tensors)}")
+                raise NotDifferentiable(
+                    f"{op.name}: nothing is called `{n}`, which `save` names",
+                    hint=f"it has {', '.join(self.tensors)}",
+                )
         self.saved = tuple(n for n in dict.fromkeys(save) if self.tensors[n].role != "input")
         for n in self.gradients:
             if self.tensors[n].dtype.is_complex:
-                raise NotDifferentiable(f"{op.name}: `{n}` is {self.tensors[n].dtype}: complex gradients are not there yet")
+                raise NotDifferentiable(
+                    f"{op.name}: `{n}` is {self.tensors[n].dtype}: complex gradients are not there yet"
+                )
         if not self.gradients:
-            raise NotDifferentiable(f"{op.name}: none of {', '.join(wrt) or 'no inputs'} has a floating dtype here",
-                                    hint="`grad: {none: …}` says so in the spec")
+            raise NotDifferentiable(
+                f"{op.name}: none of {', '.join(wrt) or 'no inputs'} has a floating dtype here",
+                hint="`grad: {none: …}` says so in the spec",
+            )
         self.temps: dict[str, Tensor] = {}
-        self.taken = {*self.tensors, *self.dims, *(a.name for a in op.attrs), *self.cotangents.values(),
-                      *self.gradients.values()}
+        self.taken = {
+            *self.tensors,
+            *self.dims,
+            *(a.name for a in op.attrs),
+            *self.cotangents.values(),
+            *self.gradients.values(),
+        }
         for s in op.body:
             self.taken |= {a.name for a in s.axes} | {n for n, _ in s.reduced}
         self.out: list[Statement] = []
@@ -401,7 +432,9 @@ class _Adjoint:
         self.live = self.find_live()
 
     # ------------------------------------------------------------------------------------------ which tensors matter
-    def carries(self, x: Expr, among: set[str] | frozenset[str], order: list[Expr], seen: dict[Expr, bool]) -> bool:
+    def carries(
+        self, x: Expr, among: set[str] | frozenset[str], order: list[Expr], seen: dict[Expr, bool]
+    ) -> bool:
         """Whether a derivative flows from `x` to a load of `among`; `order` gets such parts, children first."""
         if x in seen:
             return seen[x]
@@ -429,8 +462,11 @@ class _Adjoint:
 
     def no(self, at: Expr | Statement | None, what: str) -> NotDifferentiable:
         span = at.assign.span if isinstance(at, Statement) else at.span if at is not None else None
-        return NotDifferentiable(f"{self.op.name}: {what}", place=span.place if span else None,
-                                 hint="declare it (`grad: {compute: …}`) or say `grad: {none: why}`")
+        return NotDifferentiable(
+            f"{self.op.name}: {what}",
+            place=span.place if span else None,
+            hint="declare it (`grad: {compute: …}`) or say `grad: {none: why}`",
+        )
 
     def find_live(self) -> frozenset[str]:
         """Tensors that depend on a wanted input and that an output with a cotangent depends on."""
@@ -445,7 +481,9 @@ class _Adjoint:
                 break
         for s in self.op.body:
             if s.target in active:
-                edges.append((s.target, {x.tensor for x in self.flow(s.assign.value, active) if isinstance(x, Load)}))
+                edges.append(
+                    (s.target, {x.tensor for x in self.flow(s.assign.value, active) if isinstance(x, Load)})
+                )
         useful = set(self.cotangents) & active
         while True:
             size = len(useful)
@@ -461,7 +499,9 @@ class _Adjoint:
         self.taken.add(name)
         return name
 
-    def temp(self, scope: _Scope, base: str, value: Expr, names: Iterable[str], reduced: Sequence[Axis] = ()) -> Load:
+    def temp(
+        self, scope: _Scope, base: str, value: Expr, names: Iterable[str], reduced: Sequence[Axis] = ()
+    ) -> Load:
         """A helper statement over the axes `names`; its load at those indices."""
         wanted = set(names) | ({scope.recur} if scope.recur else set())
         axes = scope.pick(wanted)
@@ -483,7 +523,12 @@ class _Adjoint:
         """The dims of an input's gradient: its own, also along a broadcast pack."""
         out: list[DimUse] = []
         for d in t.dims:
-            if t.role == "input" and d.pack and isinstance(d.extent, Name) and self.dims[d.extent.id].broadcast:
+            if (
+                t.role == "input"
+                and d.pack
+                and isinstance(d.extent, Name)
+                and self.dims[d.extent.id].broadcast
+            ):
                 d = replace(d, extent=self.own_pack(d.extent.id, t.name))
             out.append(d)
         return tuple(out)
@@ -500,7 +545,12 @@ class _Adjoint:
         for n, d in zip(names, dims, strict=True):
             if scope.axes[n].extent != d.extent:
                 return False
-            if t.role == "input" and d.pack and isinstance(d.extent, Name) and self.dims[d.extent.id].broadcast:
+            if (
+                t.role == "input"
+                and d.pack
+                and isinstance(d.extent, Name)
+                and self.dims[d.extent.id].broadcast
+            ):
                 return False
         return True
 
@@ -548,9 +598,18 @@ class _Adjoint:
 
         return load
 
-    def write(self, t: Tensor, name: str, dtype: DType, dims: Sequence[DimUse], gathers: Sequence[_Gather],
-              scatters: Sequence[_Scatter], *, base: bool) -> None:
-        """`name` = the sum of the contributions to `t`; `base`: updates start from a written zero (it gives the shape)."""
+    def write(
+        self,
+        t: Tensor,
+        name: str,
+        dtype: DType,
+        dims: Sequence[DimUse],
+        gathers: Sequence[_Gather],
+        scatters: Sequence[_Scatter],
+        *,
+        base: bool,
+    ) -> None:
+        """`name` = the sum of the contributions to `t`; `base`: updates start from a written zero."""
         axes = self.canonical_axes(t, dims, gathers[0].names if gathers else None)
         index = tuple(ref(a) for a in axes)
         parts: list[Expr] = []
@@ -576,7 +635,9 @@ class _Adjoint:
             return
         held = tuple(replace(d, at=None) for d in dims)
         d_name = self.fresh(f"d_{name}")
-        self.temps[d_name] = Tensor(d_name, acc, held, "temp", expand=t.expand, like=name if t.expand else None)
+        self.temps[d_name] = Tensor(
+            d_name, acc, held, "temp", expand=t.expand, like=name if t.expand else None
+        )
         self.write(t, d_name, acc, held, gathers, scatters, base=True)
         axes = self.canonical_axes(t, dims, gathers[0].names if gathers else None)
         index = tuple(ref(a) for a in axes)
@@ -587,8 +648,16 @@ class _Adjoint:
         axes = {a.name: a for a in s.axes} | dict(s.reduced)
         return _Scope(axes, frozenset(a.name for a in s.axes), self.out, s.target, span=s.assign.span)
 
-    def backprop(self, scope: _Scope, value: Expr, term: _Term, among: frozenset[str], own: Load | None,
-                 leaf: Leaf, whole: Callable[[Load, _Scope], bool]) -> None:
+    def backprop(
+        self,
+        scope: _Scope,
+        value: Expr,
+        term: _Term,
+        among: frozenset[str],
+        own: Load | None,
+        leaf: Leaf,
+        whole: Callable[[Load, _Scope], bool],
+    ) -> None:
         """Push the cotangent `term` of `value` down to its loads of `among`.  `own`: where the value is stored."""
         order = self.flow(value, among)
         if not order:
@@ -608,7 +677,9 @@ class _Adjoint:
                     if isinstance(node, Reduce):
                         axes |= {d.id for d in node.indices}
                     if not is_zero(g):
-                        waiting.setdefault(part, []).append(_Term(cast(g, _acc(part)), (*t.guards, *guards), axes))
+                        waiting.setdefault(part, []).append(
+                            _Term(cast(g, _acc(part)), (*t.guards, *guards), axes)
+                        )
 
     def narrow(self, scope: _Scope, t: _Term, node: Expr, whole: Callable[[Load, _Scope], bool]) -> _Term:
         """The term summed over the axes that `node` does not depend on."""
@@ -627,7 +698,9 @@ class _Adjoint:
             outer, inner = _factor(t.g, over)
         body = _guarded(inner if inner is not None else _n(1, t.g), t.guards)
         axes = scope.pick(over)
-        total: Expr = self.temp(scope, f"d_{scope.name}_sum", reduction("sum", axes, body), free_indices(body) - over, axes)
+        total: Expr = self.temp(
+            scope, f"d_{scope.name}_sum", reduction("sum", axes, body), free_indices(body) - over, axes
+        )
         for f in outer:
             total = f(total)
         guards = () if last and not outer else tuple(c for c in t.guards if not free_indices(c) & over)
@@ -644,24 +717,44 @@ class _Adjoint:
         self.scatters[load.tensor].append(_Scatter(load.index, t.g, guard, axes))
 
     def value(self, scope: _Scope, x: Expr, t: _Term, own: Load | None, *, twice: bool) -> Expr:
-        """The forward value of `x`, widened: where it is stored, or written anew (with a name when read twice)."""
+        """The forward value of `x`, widened: where it is stored, or anew (with a name when that saves calls)."""
         if own is not None:
             return _wide(own)
-        names = free_indices(x)
+        inner = any(is_costly(c) for part in children(x) for c in walk(part))
         plain = all(plain_indices(ld.index) is not None for ld in loads(x))
-        if not twice or not names <= scope.free or (t.guards and not plain) or scope.recur:
+        if (
+            not (twice or inner)
+            or not free_indices(x) <= scope.free
+            or (t.guards and not plain)
+            or scope.recur
+        ):
             return _wide(x)
-        if x not in scope.values:
-            scope.values[x] = self.temp(scope, f"{scope.name}_value", x, names)
-        return _wide(scope.values[x])
+        return _wide(self.named(scope, x))
 
-    def push(self, scope: _Scope, x: Expr, t: _Term, carrying: set[Expr], own: Load | None,
-             ) -> list[tuple[Expr, Expr, tuple[Expr, ...]]]:
+    def named(self, scope: _Scope, x: Expr) -> Expr:
+        """A load of a helper that holds `x`, calls inside it named first."""
+        if x not in scope.values:
+
+            def put(e: Expr) -> Expr:
+                return self.named(scope, e) if is_costly(e) else map_children(e, put)
+
+            scope.values[x] = self.temp(scope, f"{scope.name}_value", map_children(x, put), free_indices(x))
+        return scope.values[x]
+
+    def push(
+        self,
+        scope: _Scope,
+        x: Expr,
+        t: _Term,
+        carrying: set[Expr],
+        own: Load | None,
+    ) -> list[tuple[Expr, Expr, tuple[Expr, ...]]]:
         """(part, its cotangent, further conditions) for each part of `x` that carries a derivative."""
         g = t.g
         ways = sum(1 for c in _carriers(x) if c in carrying)
-        light = _weight(g) < _SHARE_FROM and depth(g) < _SHARE_DEPTH
-        if ways > 1 and not light and (t.axes <= scope.free or depth(g) >= _SHARE_DEPTH) and not isinstance(x, Select):
+        deep = depth(g) >= _SHARE_DEPTH
+        heavy = ways > 1 and _weight(g) >= _SHARE_FROM and t.axes <= scope.free and not isinstance(x, Select)
+        if deep or heavy:
             g = self.temp(scope, f"d_{scope.name}_part", _guarded(g, t.guards), t.axes)
         out: list[tuple[Expr, Expr, tuple[Expr, ...]]] = []
 
@@ -712,7 +805,12 @@ class _Adjoint:
                 give(a, lambda: g, first)
                 give(b, lambda: g, lnot(first))
             case Call(fn=fn, args=(a,)) if fn in _PARTIALS:
-                give(a, lambda: _PARTIALS[fn](_wide(a), self.value(scope, x, t, own, twice=fn in _VALUE_TWICE), g))
+                give(
+                    a,
+                    lambda: _PARTIALS[fn](
+                        _wide(a), self.value(scope, x, t, own, twice=fn in _VALUE_TWICE), g
+                    ),
+                )
             case _:
                 raise self.no(x, f"no derivative of `{type(x).__name__}`")
         return out
@@ -724,8 +822,14 @@ class _Adjoint:
         still = land(cmp("==", wide, _n(0, wide)), cmp(">=", b, num(0, b.dtype or DType.F64)))
         return select(still, _n(0, t.g), d)
 
-    def extremum(self, fn: str, x: Expr, args: tuple[Expr, ...], g: Expr, carrying: set[Expr],
-                 ) -> list[tuple[Expr, Expr, tuple[Expr, ...]]]:
+    def extremum(
+        self,
+        fn: str,
+        x: Expr,
+        args: tuple[Expr, ...],
+        g: Expr,
+        carrying: set[Expr],
+    ) -> list[tuple[Expr, Expr, tuple[Expr, ...]]]:
         """max and min of arguments: shared evenly between those that are equal."""
         out: list[tuple[Expr, Expr, tuple[Expr, ...]]] = []
         if len(args) == 2:
@@ -734,8 +838,10 @@ class _Adjoint:
                     loses = cmp("<" if fn == "max" else ">", a, b)
                     out.append((a, select(cmp("==", a, b), mul(_n(0.5, g), g), g), (lnot(loses),)))
             return out
-        count = _total([select(cmp("==", a, x), _n(1, g), _n(0, g)) for a in args])
-        return [(a, div(g, count), (cmp("==", a, x),)) for a in args if a in carrying]
+        count = _one_if(cmp("==", args[0], x))
+        for a in args[1:]:
+            count = add(count, _one_if(cmp("==", a, x)))
+        return [(a, div(g, cast(count, _acc(g))), (cmp("==", a, x),)) for a in args if a in carrying]
 
     # ------------------------------------------------------------------------------------------ reductions
     def stored(self, scope: _Scope, x: Reduce, own: Load | None) -> Expr:
@@ -746,7 +852,9 @@ class _Adjoint:
             scope.values[x] = self.temp(scope, f"{scope.name}_{x.kind}", x, free_indices(x), axes)
         return scope.values[x]
 
-    def reduction(self, scope: _Scope, x: Reduce, t: _Term, own: Load | None) -> list[tuple[Expr, Expr, tuple[Expr, ...]]]:
+    def reduction(
+        self, scope: _Scope, x: Reduce, t: _Term, own: Load | None
+    ) -> list[tuple[Expr, Expr, tuple[Expr, ...]]]:
         body, acc = x.body, _acc(t.g)
         axes = [scope.axes[d.id] for d in x.indices]
         free = free_indices(x)
@@ -756,22 +864,31 @@ class _Adjoint:
             case "max" | "min":
                 best = self.stored(scope, x, own)
                 hit = cmp("==", body, best)
-                count = self.temp(scope, f"{scope.name}_ties",
-                                  reduction("sum", axes, select(hit, num(1, acc), num(0, acc))), free, axes)
-                return [(body, div(t.g, count), (hit,))]
+                count = self.temp(
+                    scope, f"{scope.name}_ties", reduction("sum", axes, _one_if(hit)), free, axes
+                )
+                return [(body, div(t.g, cast(count, acc)), (hit,))]
         v = _wide(body)
         zero = cmp("==", body, num(0, body.dtype or acc))
-        rest = self.temp(scope, f"{scope.name}_nonzero", reduction("prod", axes, select(zero, num(1, acc), v)), free, axes)
-        many = self.temp(scope, f"{scope.name}_zeros",
-                         reduction("sum", axes, select(zero, num(1, DType.I64), num(0, DType.I64))), free, axes)
-        zeros = self.temp(scope, f"{scope.name}_zero", reduction("sum", axes, select(zero, v, num(0, acc))), free, axes)
+        rest = self.temp(
+            scope, f"{scope.name}_nonzero", reduction("prod", axes, select(zero, num(1, acc), v)), free, axes
+        )
+        many = self.temp(scope, f"{scope.name}_zeros", reduction("sum", axes, _one_if(zero)), free, axes)
+        zeros = self.temp(
+            scope, f"{scope.name}_zero", reduction("sum", axes, select(zero, v, num(0, acc))), free, axes
+        )
         return [(body, mul(t.g, _others(v, zero, rest, many, zeros)), ())]
 
     # ------------------------------------------------------------------------------------------ statements
     def own_value(self, s: Statement) -> Load | None:
         """The load of what the statement stored, when that is its value and nothing else."""
         a, t = s.assign, self.tensors[s.target]
-        if a.mode != "=" or a.guard is not None or len(self.writers[s.target]) > 1 or a.value.dtype is not t.dtype:
+        if (
+            a.mode != "="
+            or a.guard is not None
+            or len(self.writers[s.target]) > 1
+            or a.value.dtype is not t.dtype
+        ):
             return None
         if plain_indices(a.target.index) is None:
             return None
@@ -786,7 +903,7 @@ class _Adjoint:
             s = body[k]
             if s.recur is not None:
                 first = self.group_start(k)
-                self.recurrence(body[first:k + 1])
+                self.recurrence(body[first : k + 1])
                 k = first - 1
                 continue
             k -= 1
@@ -807,8 +924,15 @@ class _Adjoint:
         """All readers of a tensor come after its last update (else its cotangent would be several)."""
         last = self.writers[s.target][-1]
         for k, other in enumerate(self.op.body[:last]):
-            if other.target in self.live and k not in self.writers[s.target] and any(
-                    ld.tensor == s.target for ld in self.flow(other.assign.value, self.live) if isinstance(ld, Load)):
+            if (
+                other.target in self.live
+                and k not in self.writers[s.target]
+                and any(
+                    ld.tensor == s.target
+                    for ld in self.flow(other.assign.value, self.live)
+                    if isinstance(ld, Load)
+                )
+            ):
                 raise self.no(other, f"`{s.target}` is read here and updated later")
 
     def statement(self, s: Statement, take: Access, helpers: tuple[str, ...]) -> None:
@@ -826,13 +950,18 @@ class _Adjoint:
             case "max" | "min":
                 value = self.plain_value(scope, value)
                 best = Load(s.target, a.target.index, dtype=self.tensors[s.target].dtype)
-                g = div(g, Load(helpers[0], a.target.index, dtype=_acc(g)))
+                g = div(g, cast(Load(helpers[0], a.target.index, dtype=DType.I64), _acc(g)))
                 guards += (cmp("==", value, best),)
             case "*=":
                 value = self.plain_value(scope, value)
                 v = _wide(value)
                 rest, many, zeros = (Load(h, a.target.index, dtype=self.temps[h].dtype) for h in helpers)
-                g = mul(g, _others(v, cmp("==", value, num(0, value.dtype or v.dtype or DType.F64)), rest, many, zeros))
+                g = mul(
+                    g,
+                    _others(
+                        v, cmp("==", value, num(0, value.dtype or v.dtype or DType.F64)), rest, many, zeros
+                    ),
+                )
             case _:
                 raise self.no(s, f"no derivative of updates by `{mode}`")
         term = _Term(g, guards, scope.free)
@@ -846,7 +975,7 @@ class _Adjoint:
         return self.stored(scope, value, None) if isinstance(value, Reduce) else value
 
     def update_helpers(self, name: str) -> tuple[str, ...]:
-        """Tensors beside `name` that say what became of each write: who was last, how many tie, the product of the rest."""
+        """Tensors beside `name` that say what became of each write: who was last, how many tie, their product."""
         modes = self.update_modes(name)
         if not modes or modes[0] in ("+=", "any", "all"):
             return ()
@@ -861,8 +990,16 @@ class _Adjoint:
             return n
 
         def copy(s: Statement, n: str, mode: str, value: Expr) -> None:
-            self.out.append(statement(n, s.assign.target.index, value, s.axes,
-                                      mode="=" if s.assign.mode == "=" else mode, guard=s.assign.guard))
+            self.out.append(
+                statement(
+                    n,
+                    s.assign.target.index,
+                    value,
+                    s.axes,
+                    mode="=" if s.assign.mode == "=" else mode,
+                    guard=s.assign.guard,
+                )
+            )
 
         if modes[0] == "set":
             out: list[str] = []
@@ -876,31 +1013,35 @@ class _Adjoint:
                 out.append(n)
             return tuple(out)
         if modes[0] in ("max", "min"):
-            n = helper(f"{name}_ties", acc)
+            n = helper(f"{name}_ties", DType.I64)
             for s in statements:
                 v = self.plain_value(self.scope(s), s.assign.value)
                 best = Load(name, s.assign.target.index, dtype=t.dtype)
-                copy(s, n, "+=", select(cmp("==", v, best), num(1, acc), num(0, acc)))
+                copy(s, n, "+=", _one_if(cmp("==", v, best)))
             return (n,)
         assert modes[0] == "*="
-        rest, many, zeros = helper(f"{name}_nonzero", acc), helper(f"{name}_zeros", DType.I64), helper(f"{name}_zero", acc)
+        rest, many, zeros = (
+            helper(f"{name}_nonzero", acc),
+            helper(f"{name}_zeros", DType.I64),
+            helper(f"{name}_zero", acc),
+        )
         for s in statements:
             v = self.plain_value(self.scope(s), s.assign.value)
             zero = cmp("==", v, num(0, v.dtype or acc))
             copy(s, rest, "*=", select(zero, num(1, acc), _wide(v)))
-            copy(s, many, "+=", select(zero, num(1, DType.I64), num(0, DType.I64)))
+            copy(s, many, "+=", _one_if(zero))
             copy(s, zeros, "+=", select(zero, _wide(v), num(0, acc)))
         return rest, many, zeros
 
     def survives(self, s: Statement, last: tuple[str, ...]) -> tuple[Expr, ...]:
-        """Conditions under which what `s` wrote is not overwritten: it is the last of its kind, and none of a later kind wrote."""
+        """When what `s` wrote is not overwritten: it is the last of its kind, and none of a later kind wrote."""
         sets = [k for k in self.writers[s.target] if self.op.body[k].assign.mode == "set"]
         me = next((n for n, k in enumerate(sets) if self.op.body[k] is s), -1)
         index = s.assign.target.index
         out: list[Expr] = []
         if me >= 0:
             out.append(cmp("==", Load(last[me], index, dtype=DType.I64), _position(s.axes)))
-        for n in last[me + 1:]:
+        for n in last[me + 1 :]:
             out.append(cmp("<", Load(n, index, dtype=DType.I64), num(0, DType.I64)))
         return tuple(out)
 
@@ -912,13 +1053,13 @@ class _Adjoint:
         while first > 0 and body[first - 1].recur == body[end].recur:
             first -= 1
         for cut in range(end, first, -1):
-            later = {s.target for s in body[cut:end + 1]}
+            later = {s.target for s in body[cut : end + 1]}
             if not any(ld.tensor in later for s in body[first:cut] for ld in statement_loads(s)):
                 return cut
         return first
 
     def recurrence(self, group: Sequence[Statement]) -> None:
-        """The adjoint runs backwards: `dr_u[r]` is the cotangent of `u[N - 1 - r]`, so that it too reads earlier indices only."""
+        """The adjoint runs backwards: step r has the cotangent of `u[N - 1 - r]`, so it reads earlier steps only."""
         members = [s for s in group if s.target in self.live]
         if not members:
             return
@@ -929,22 +1070,34 @@ class _Adjoint:
         r = Axis(self.fresh(f"{t_name}_back"), extent)
         back = ref(r)
         last = sub(extent, num(1, DType.I64))
-        now = Bin("-", last, back, dtype=DType.I64)             # the t of step r
-        then = Bin("-", last, ref(Axis(t_name, extent)), dtype=DType.I64)   # the r of step t
+        now = Bin("-", last, back, dtype=DType.I64)  # the t of step r
+        then = Bin("-", last, ref(Axis(t_name, extent)), dtype=DType.I64)  # the r of step t
         spot: dict[str, int] = {}
         outside: dict[str, Access | None] = {}
         held: dict[str, str] = {}
         for s in members:
             plain = plain_indices(s.assign.target.index)
-            if len(self.writers[s.target]) > 1 or s.assign.mode != "=" or s.assign.guard is not None or plain is None \
-                    or t_name not in plain or s.axis(t_name).extent != extent:
-                raise self.no(s, f"the recurrence of `{s.target}` is not one plain definition for each `{t_name}`")
+            if (
+                len(self.writers[s.target]) > 1
+                or s.assign.mode != "="
+                or s.assign.guard is not None
+                or plain is None
+                or t_name not in plain
+                or s.axis(t_name).extent != extent
+            ):
+                raise self.no(
+                    s, f"the recurrence of `{s.target}` is not one plain definition for each `{t_name}`"
+                )
             spot[s.target] = plain.index(t_name)
             outside[s.target] = self.finish(s.target)
             held[s.target] = self.fresh(f"d_{s.target}_back")
             t = self.tensors[s.target]
             self.temps[held[s.target]] = Tensor(
-                held[s.target], accum(t.dtype), tuple(replace(d, at=None) for d in t.dims if not d.keep), "temp")
+                held[s.target],
+                accum(t.dtype),
+                tuple(replace(d, at=None) for d in t.dims if not d.keep),
+                "temp",
+            )
         inside: dict[str, list[_Gather]] = defaultdict(list)
         helpers: dict[str, list[Statement]] = {}
 
@@ -959,7 +1112,7 @@ class _Adjoint:
 
         def at_step(load: Load) -> tuple[Expr, ...]:
             k = spot[load.tensor]
-            return (*load.index[:k], back, *load.index[k + 1:])
+            return (*load.index[:k], back, *load.index[k + 1 :])
 
         def whole(load: Load, scope: _Scope) -> bool:
             return self.gatherable(replace(load, index=at_step(load)), scope)
@@ -976,10 +1129,19 @@ class _Adjoint:
             inside[load.tensor].append(_Gather(index, g))
 
         for s in members:
-            axes = {(r.name if n == t_name else n): (r if n == t_name else a) for n, a in self.scope(s).axes.items()}
+            axes = {
+                (r.name if n == t_name else n): (r if n == t_name else a)
+                for n, a in self.scope(s).axes.items()
+            }
             helpers[s.target] = []
-            scope = _Scope(axes, frozenset(r.name if a.name == t_name else a.name for a in s.axes), helpers[s.target],
-                           s.target, r.name, s.assign.span)
+            scope = _Scope(
+                axes,
+                frozenset(r.name if a.name == t_name else a.name for a in s.axes),
+                helpers[s.target],
+                s.target,
+                r.name,
+                s.assign.span,
+            )
             index = tuple(back if n == spot[s.target] else e for n, e in enumerate(s.assign.target.index))
             g = Load(held[s.target], index, dtype=accum(self.tensors[s.target].dtype))
             value = rename_indices(s.assign.value, {t_name: now})
@@ -991,7 +1153,9 @@ class _Adjoint:
             mine = [r if n == t_name else s.axis(n) for n in plain]
             index = tuple(ref(a) for a in mine)
             take = outside[u]
-            parts = [] if take is None else [take(tuple(now if k == spot[u] else e for k, e in enumerate(index)))]
+            parts = (
+                [] if take is None else [take(tuple(now if k == spot[u] else e for k, e in enumerate(index)))]
+            )
             parts += [rename_indices(c.g, dict(zip(c.names, index, strict=True))) for c in inside[u]]
             value = _total(parts) if parts else num(0, accum(self.tensors[u].dtype))
             self.out.append(statement(held[u], index, value, mine, recur=r.name))
@@ -1000,8 +1164,15 @@ class _Adjoint:
             scope = self.scope(s)
             index = tuple(then if n == spot[s.target] else e for n, e in enumerate(s.assign.target.index))
             g = Load(held[s.target], index, dtype=accum(self.tensors[s.target].dtype))
-            self.backprop(scope, s.assign.value, _Term(g, (), scope.free), self.live - names, self.own_value(s),
-                          self.leaf, self.gatherable)
+            self.backprop(
+                scope,
+                s.assign.value,
+                _Term(g, (), scope.free),
+                self.live - names,
+                self.own_value(s),
+                self.leaf,
+                self.gatherable,
+            )
 
     # ------------------------------------------------------------------------------------------ the program
     def build(self) -> BoundOp:
@@ -1009,21 +1180,49 @@ class _Adjoint:
         op = self.op
         recomputed = self.recompute()
         saved = [replace(self.tensors[n], role="input", aux=False, like=None) for n in self.saved]
-        cots = [replace(self.tensors[n], name=c, role="input", aux=False, like=None) for n, c in self.cotangents.items()]
+        cots = [
+            replace(self.tensors[n], name=c, role="input", aux=False, like=None)
+            for n, c in self.cotangents.items()
+        ]
         outputs: list[Tensor] = []
         for n, d in self.gradients.items():
             t = self.tensors[n]
-            outputs.append(replace(t, name=d, role="output", aux=False, dims=self.own_dims(t), like=n if t.expand else None,
-                                   list_of=f"d{t.list_of}" if t.list_of else None))
+            outputs.append(
+                replace(
+                    t,
+                    name=d,
+                    role="output",
+                    aux=False,
+                    dims=self.own_dims(t),
+                    like=n if t.expand else None,
+                    list_of=f"d{t.list_of}" if t.list_of else None,
+                )
+            )
         order = sorted(k for n in recomputed for k in self.writers[n])
-        temps = [replace(self.tensors[n], role="temp", aux=False,
-                         dims=tuple(replace(d, at=None) for d in self.tensors[n].dims if not d.keep)) for n in recomputed]
+        temps = [
+            replace(
+                self.tensors[n],
+                role="temp",
+                aux=False,
+                dims=tuple(replace(d, at=None) for d in self.tensors[n].dims if not d.keep),
+            )
+            for n in recomputed
+        ]
         draft = BoundOp(
-            name=f"{op.name}.grad", key=op.key, inputs=(*op.inputs, *saved, *cots), outputs=tuple(outputs),
-            temps=(*temps, *self.temps.values()), attrs=op.attrs, dims=op.dims, rules=op.rules,
-            body=(*(op.body[k] for k in order), *self.out))
+            name=f"{op.name}.grad",
+            key=op.key,
+            inputs=(*op.inputs, *saved, *cots),
+            outputs=tuple(outputs),
+            temps=(*temps, *self.temps.values()),
+            attrs=op.attrs,
+            dims=op.dims,
+            rules=op.rules,
+            body=(*(op.body[k] for k in order), *self.out),
+        )
         draft = simplify(draft)
-        out = self.signature(draft, {t.name for t in op.inputs}, {t.name for t in saved}, {t.name for t in cots})
+        out = self.signature(
+            draft, {t.name for t in op.inputs}, {t.name for t in saved}, {t.name for t in cots}
+        )
         verify(out)
         return out
 
@@ -1041,112 +1240,133 @@ class _Adjoint:
             for k in self.writers[n]:
                 todo += [ld.tensor for ld in statement_loads(self.op.body[k])]
                 first = self.op.body[k]
-                if first.recur is not None:   # a recurrence is recomputed as a whole
+                if first.recur is not None:  # a recurrence is recomputed as a whole
                     todo += [s.target for s in self.op.body if s.recur == first.recur]
         return [n for n in self.tensors if n in need]
 
     def signature(self, op: BoundOp, forward: set[str], saved: set[str], cots: set[str]) -> BoundOp:
-        """Keep the inputs that are read, and those without which a shape would be unknown; dims solved from what is left."""
+        """Keep the inputs that are read or without which a shape is unknown; solve the dims from those."""
         reads = {ld.tensor for s in op.body for ld in statement_loads(s)}
         keep = (forward | saved) & reads
-        used = self.used_dims(op)
-        own = {name: key for key, name in self.own_packs.items() if name in used}
+        tensors = {t.name: t for t in op.inputs}
+        mentioned = self.mentioned_dims(op, reads)
+        own = {name: key for key, name in self.own_packs.items() if name in mentioned}
         keep |= {tensor for _, tensor in own.values()}
         keep |= {t.like for t in (*op.outputs, *op.temps) if t.like is not None}
-        dims = {d.name: d for d in self.op.dims}
-        for name in list(used):
-            if name in dims and dims[name].data:
-                expr = dims[name].expr
-                assert expr is not None
-                keep |= {ld.tensor for ld in loads(expr)}
-        lists = {t.list_of for t in op.inputs if t.name in keep and t.list_of}
-        keep |= {t.name for t in op.inputs if t.list_of in lists}
-        tensors = {t.name: t for t in op.inputs}
         while True:
+            lists = {tensors[n].list_of for n in keep} - {None}
+            keep |= {t.name for t in op.inputs if t.list_of in lists}
             inputs = [t for t in op.inputs if t.name in keep or t.name in cots]
-            out, missing = _solve_dims(self.op.dims, used, inputs)
-            if missing is None:
+            out, needed = _solve_dims(self.op.dims, mentioned, inputs, self.gradients)
+            if needed is None:
                 break
-            sources = [n for n, _ in dims[missing].sources if n not in keep]
-            if not sources:
-                raise self.no(None, f"nothing says what extent `{missing}` is in the gradient")
-            better = [n for n in sources if n in self.gradients]
-            add_all = sources if dims[missing].broadcast else (better or sources)[:1]
-            for n in add_all:
-                keep |= {m for m, t in tensors.items() if m == n or (t.list_of and t.list_of == tensors[n].list_of)}
+            if not needed:
+                raise self.no(None, "some extents of the gradient follow from none of its inputs")
+            keep |= needed
         for name, (pack, tensor) in own.items():
             t = tensors[tensor]
-            at = next(k for k, d in enumerate(t.dims) if d.pack and isinstance(d.extent, Name) and d.extent.id == pack)
-            out.append(Dim(name, pack=True, rank=dims[pack].rank, sources=((tensor, at),)))
-        derived = [d for d in out if d.expr is not None]
-        solved = [d for d in out if d.expr is None]
-        final = tuple(solved + [d for d in derived if not d.data] + [d for d in derived if d.data])
+            at = next(
+                k
+                for k, d in enumerate(t.dims)
+                if d.pack and isinstance(d.extent, Name) and d.extent.id == pack
+            )
+            out.append(Dim(name, pack=True, rank=self.dims[pack].rank, sources=((tensor, at),)))
+        final = tuple(
+            [d for d in out if d.expr is None]
+            + [d for d in out if d.expr is not None and not d.data]
+            + [d for d in out if d.data]
+        )
         have = {d.name for d in final}
         names = {t.name for t in inputs}
-        rules = tuple(r for r in op.rules if {ld.tensor for ld in loads(r.expr)} <= names
-                      and _dims_in((r.expr, *(a.extent for a in r.axes))) <= have)
+        rules = tuple(
+            r
+            for r in op.rules
+            if {ld.tensor for ld in loads(r.expr)} <= names
+            and _dims_in((r.expr, *(a.extent for a in r.axes))) <= have
+        )
         shape_only = [t.name for t in inputs if t.name not in reads]
         notes = (f"only the shape is read of: {', '.join(shape_only)}",) if shape_only else ()
-        return replace(op, inputs=tuple(inputs), dims=final, rules=rules,
-                       slots=tuple((t.name, k) for k, t in enumerate(inputs)), notes=notes)
+        return replace(
+            op,
+            inputs=tuple(inputs),
+            dims=final,
+            rules=rules,
+            slots=tuple((t.name, k) for k, t in enumerate(inputs)),
+            notes=notes,
+        )
 
-    def used_dims(self, op: BoundOp) -> set[str]:
-        """Dims that the program mentions, and those they are made of."""
-        exprs: list[Expr] = []
-        for t in (*op.outputs, *op.temps):
-            exprs += [d.extent for d in t.dims]
-        reads = {ld.tensor for s in op.body for ld in statement_loads(s)}
-        for t in op.inputs:
-            if t.name in reads:
-                exprs += [d.extent for d in t.dims]
+    def mentioned_dims(self, op: BoundOp, reads: set[str]) -> set[str]:
+        """Dims that statements and the tensors they use mention."""
+        exprs: list[Expr] = [d.extent for t in (*op.outputs, *op.temps) for d in t.dims]
+        exprs += [d.extent for t in op.inputs if t.name in reads for d in t.dims]
         for s in op.body:
-            exprs += [s.assign.value, *s.assign.target.index, *([s.assign.guard] if s.assign.guard is not None else [])]
+            exprs += statement_exprs(s)
             exprs += [a.extent for a in s.axes] + [a.extent for _, a in s.reduced]
-        used = _dims_in(exprs)
-        while True:
-            more = set(used)
-            for d in self.op.dims:
-                if d.name in used:
-                    more |= _dims_in(e for e in (d.expr, d.rank) if e is not None)
-            if more == used:
-                return used
-            used = more
+        return _dims_in(exprs)
 
 
 def _dims_in(xs: Iterable[Expr]) -> set[str]:
     return {n.id for x in xs for n in walk(x) if isinstance(n, (Name, Item)) and n.kind in ("dim", "pack")}
 
 
-def _solve_dims(forward: Sequence[Dim], used: set[str], inputs: Sequence[Tensor]) -> tuple[list[Dim], str | None]:
-    """Dims of `used` with sources among `inputs`; else the name of one that these inputs do not give."""
-    out: list[Dim] = []
+def _solve_dims(
+    forward: Sequence[Dim],
+    mentioned: set[str],
+    inputs: Sequence[Tensor],
+    prefer: Mapping[str, str],
+) -> tuple[list[Dim], set[str] | None]:
+    """The dims that the program and its inputs mention, with sources among `inputs`, and None; else the inputs to add.
+
+    prefer: inputs to take rather than others where any will do.  Nothing to add is the answer where nothing would help.
+    """
     place = {t.name: t for t in inputs}
-    known: set[str] = {d.name for d in forward if d.pack and d.rank is not None}
-    # Inputs mention more dims than the program uses: those must be solved too.
-    mentioned = _dims_in(u.extent for t in inputs for u in t.dims)
+    given: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    for t in inputs:
+        for k, u in enumerate(t.dims):
+            if isinstance(u.extent, Name) and not u.keep and not t.expand:
+                given[u.extent.id].append((t.name, k))
+    wanted = mentioned | _dims_in(u.extent for t in inputs for u in t.dims)
+    for d in reversed(forward):  # what a derived extent is made of, unless an input simply has it
+        if d.name in wanted and d.rank is not None:
+            wanted |= _dims_in((d.rank,))
+        if d.name in wanted and d.expr is not None and d.name not in given:
+            wanted |= _dims_in((d.expr,))
+    out: list[Dim] = []
+    ranked = {d.name for d in forward if d.pack and d.rank is not None}
+
+    def alone(source: tuple[str, int], name: str) -> bool:
+        """Whether this source tells the rank of a pack: none other of it is open (attributes tell that of `*N@dim`)."""
+        dims = place[source[0]].dims
+        packs = {
+            u.extent.id for u in dims if u.pack and not u.keep and u.at is None and isinstance(u.extent, Name)
+        }
+        return dims[source[1]].at is not None or packs - {name} <= ranked
+
     for d in forward:
-        if d.name not in used and d.name not in mentioned:
+        if d.name not in wanted:
             continue
         if d.expr is not None:
-            out.append(d)
+            reads = {ld.tensor for ld in loads(d.expr)}
+            known = _dims_in((d.expr,)) <= {x.name for x in out} and reads <= place.keys()
+            if given[d.name] and (d.data or not known):
+                out.append(replace(d, expr=None, data=False, sources=tuple(given[d.name])))
+            elif known:
+                out.append(d)
+            else:
+                return out, reads - place.keys()
             continue
-        first = [(n, k) for n, k in d.sources if n in place]
-        found = first + [(t.name, k) for t in inputs if not t.expand for k, u in enumerate(t.dims)
-                         if not u.keep and isinstance(u.extent, Name) and u.extent.id == d.name and (t.name, k) not in first]
-        whole = [s for s in found if s not in first]
+        first = [s for s in d.sources if s[0] in place]
+        found = first + [s for s in given[d.name] if s not in first]
+        absent = [n for n, _ in d.sources if n not in place]
         # The shape of a broadcast is that of any result that has it, or of all its parts together.
-        if not found or (d.broadcast and not whole and len(first) < len(d.sources)):
-            return out, d.name
+        if d.broadcast and len(found) == len(first) and absent:
+            return out, set(absent)
         if d.pack and d.rank is None:
-            def alone(source: tuple[str, int], name: str = d.name) -> bool:
-                dims = place[source[0]].dims
-                packs = {u.extent.id for u in dims if u.pack and not u.keep and u.at is None and isinstance(u.extent, Name)}
-                return dims[source[1]].at is not None or packs - {name} <= known
-            # The first source gives the rank, so no other pack of it may be unknown (an attribute tells that of `*N@dim`).
-            found.sort(key=lambda source: not alone(source))
-            if not alone(found[0]):
-                return out, d.name
-            known.add(d.name)
+            found.sort(key=lambda s: not alone(s, d.name))
+        if not found or (d.pack and d.rank is None and not alone(found[0], d.name)):
+            better = [n for n in absent if n in prefer] or absent
+            return out, set(better[:1])
+        ranked.add(d.name)
         out.append(replace(d, sources=tuple(found), broadcast=d.broadcast and len(found) > 1))
     return out, None
 
@@ -1171,10 +1391,11 @@ def _power_base(a: Expr, b: Expr, g: Expr) -> Expr:
 
 
 def _others(v: Expr, zero: Expr, rest: Expr, many: Expr, zeros: Expr) -> Expr:
-    """The product of all factors but `v`, from `rest` (product of those not 0), `many` (how many are 0) and `zeros` (their sum).
+    """The product of all factors but `v`: of those not 0 `rest` is the product, of the others `many` the number.
 
-    `zeros` is 0, and has the derivatives that make second derivatives right where a factor is 0.
+    `zeros` is the sum of these: 0, with the derivatives that make second derivatives right where a factor is 0.
     """
+
     def count(k: int) -> Expr:
         return cmp("==", many, num(k, DType.I64))
 
@@ -1183,6 +1404,11 @@ def _others(v: Expr, zero: Expr, rest: Expr, many: Expr, zeros: Expr) -> Expr:
     quotient = div(rest, v)
     when_not = select(count(0), quotient, select(count(1), mul(quotient, zeros), o))
     return select(zero, when_zero, when_not)
+
+
+def _one_if(test: Expr) -> Expr:
+    """For counting: exact, as an integer."""
+    return select(test, num(1, DType.I64), num(0, DType.I64))
 
 
 def _position(axes: Sequence[Axis]) -> Expr:
@@ -1204,7 +1430,7 @@ def _position(axes: Sequence[Axis]) -> Expr:
 
 @dataclass(frozen=True)
 class Cost:
-    """Operations of a program at given extents: additions and the like; calls of exp and the like; elements of temporaries."""
+    """Operations of a program at given extents: additions and the like; calls (exp …); elements of temporaries."""
 
     plain: int = 0
     calls: int = 0
@@ -1220,12 +1446,13 @@ Sizes = Mapping[str, int | Sequence[int]]
 
 
 def cost(op: BoundOp, sizes: Sizes, attrs: Mapping[str, int | float] | None = None) -> Cost:
-    """What `op` costs at `sizes` (dim -> extent, pack -> extents) when nothing is computed more often than its indices ask.
+    """What `op` costs at `sizes` (dim -> extent, pack -> extents) when nothing is computed more often than needed.
 
     Each part of a statement counts once for each value of the indices it depends on; conditions narrow nothing.
     """
     extents: dict[str, int | tuple[int, ...]] = {
-        k: int(v) if isinstance(v, int) else tuple(int(e) for e in v) for k, v in sizes.items()}
+        k: int(v) if isinstance(v, int) else tuple(int(e) for e in v) for k, v in sizes.items()
+    }
     values = dict(attrs or {})
     for d in op.dims:
         if d.name not in extents and d.expr is not None:
@@ -1254,7 +1481,9 @@ def cost(op: BoundOp, sizes: Sizes, attrs: Mapping[str, int | float] | None = No
                     return
                 case Call(fn=fn) if fn in FUNCTIONS and FUNCTIONS[fn].ulp > 0.5:
                     calls += times(free_indices(x))
-                case Bin() | Un() | Call() | Select() if x.dtype is not None and x.dtype.is_inexact and not _is_cast(x):
+                case Bin() | Un() | Call() | Select() if (
+                    x.dtype is not None and x.dtype.is_inexact and not _is_cast(x)
+                ):
                     plain += times(free_indices(x))
             for c in children(x):
                 count(c)
@@ -1304,12 +1533,20 @@ def _extent(x: Expr, sizes: Mapping[str, int | tuple[int, ...]], attrs: Mapping[
     raise ValueError(f"no value for the extent `{x!r}`")
 
 
-def check_cost(forward: BoundOp, gradient: BoundOp, sizes: Sizes, attrs: Mapping[str, int | float] | None = None, *,
-               factor: float = 4.0) -> float:
+def check_cost(
+    forward: BoundOp,
+    gradient: BoundOp,
+    sizes: Sizes,
+    attrs: Mapping[str, int | float] | None = None,
+    *,
+    factor: float = 4.0,
+) -> float:
     """Cost of the gradient over that of the forward.  Raises GradError when it is more than `factor`."""
     f, g = cost(forward, sizes, attrs), cost(gradient, sizes, attrs)
     ratio = g.total / max(f.total, 1)
     if ratio > factor:
-        raise GradError(f"{gradient.name} costs {ratio:.1f} times its forward ({g.total} operations against {f.total})",
-                        hint="save more (`grad: {save: […]}`), or declare the gradient")
+        raise GradError(
+            f"{gradient.name} costs {ratio:.1f} times its forward ({g.total} operations against {f.total})",
+            hint="save more (`grad: {save: […]}`), or declare the gradient",
+        )
     return ratio

@@ -5,8 +5,8 @@ What may change and what may not
                 `x + 0` stays, since it turns -0 into 0.  Integers may use all identities of a ring.
   programs      statements nobody reads go, equal statements become one, temporaries read once are put in place.
 
-May import: expr, bound, types, normal.  To add a rule: a case in the builder of its operator (`mul`, `select` …), so that both
-`fold` and whoever builds expressions (`grad.py`, `normal.py`) have it.
+May import: expr, bound, types, normal.  To add a rule: a case in the builder of its operator (`mul`, `select` …), so
+that both `fold` and whoever builds expressions (`grad.py`) have it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from .bound import Axis, BoundOp, DimUse, Statement, Tensor
+from .bound import Axis, BoundOp, Statement, Tensor
 from .expr import (
     FUNCTIONS,
     MAX_DEPTH,
@@ -46,9 +46,37 @@ from .normal import plain_index
 from .types import DType
 
 __all__ = [
-    "add", "call", "cast", "cmp", "cse", "dead", "depth", "div", "fold", "fresh_name", "inline", "land", "lnot", "loads",
-    "lor", "mul", "neg", "num", "plain_indices", "reduction", "ref", "rename_indices", "rename_tensors", "select",
-    "simplify", "state_extents", "statement", "statement_loads", "sub",
+    "add",
+    "call",
+    "cast",
+    "cmp",
+    "cse",
+    "dead",
+    "depth",
+    "div",
+    "fold",
+    "fresh_name",
+    "inline",
+    "is_costly",
+    "land",
+    "lnot",
+    "loads",
+    "lor",
+    "mul",
+    "neg",
+    "num",
+    "plain_indices",
+    "reduction",
+    "ref",
+    "rename_indices",
+    "rename_tensors",
+    "reuse",
+    "select",
+    "simplify",
+    "state_extents",
+    "statement",
+    "statement_loads",
+    "sub",
 ]
 
 #: Deepest expression that inlining may make; the parser reads 60.
@@ -104,8 +132,12 @@ def ref(axis: Axis) -> Expr:
 
 def is_num(x: Expr, value: float) -> bool:
     """Whether `x` is this literal; 0 is +0."""
-    return (isinstance(x, Num) and not isinstance(x.value, bool) and x.value == value
-            and math.copysign(1, x.value) == math.copysign(1, value))
+    return (
+        isinstance(x, Num)
+        and not isinstance(x.value, bool)
+        and x.value == value
+        and math.copysign(1, x.value) == math.copysign(1, value)
+    )
 
 
 def is_zero(x: Expr) -> bool:
@@ -118,10 +150,9 @@ def _rounded(value: float, dtype: DType) -> float | None:
         return value
     if dtype is not DType.F32:
         return None
-    try:
-        return float(struct.unpack("f", struct.pack("f", value))[0])
-    except OverflowError:
+    if math.isfinite(value) and abs(value) > dtype.max:
         return None
+    return float(struct.unpack("<f", struct.pack("<f", value))[0])
 
 
 def _fold_bin(op: str, a: Num, b: Num, dtype: DType) -> Num | None:
@@ -159,8 +190,12 @@ def _minus(x: Expr) -> Expr | None:
     match x:
         case Un(op="-", x=y):
             return y
-        case Num(value=v) if x.dtype is not None and x.dtype.is_inexact and not isinstance(v, bool) and (
-                v < 0 or (v == 0 and math.copysign(1, v) < 0)):
+        case Num(value=v) if (
+            x.dtype is not None
+            and x.dtype.is_inexact
+            and not isinstance(v, bool)
+            and (v < 0 or (v == 0 and math.copysign(1, v) < 0))
+        ):
             return num(-v, x.dtype)
     return None
 
@@ -192,10 +227,10 @@ def add(a: Expr, b: Expr) -> Expr:
         return b
     if a == b and d.is_inexact and not isinstance(a, Num):
         return mul(num(2, d), a)
-    if (y := _minus(b)) is not None and d.is_inexact:
-        return sub(a, y)
-    if (y := _minus(a)) is not None and d.is_inexact and not isinstance(a, Num):
-        return sub(b, y)
+    if d.is_inexact and (minus := _minus(b)) is not None:
+        return sub(a, minus)
+    if d.is_inexact and not isinstance(a, Num) and (minus := _minus(a)) is not None:
+        return sub(b, minus)
     return Bin("+", a, b, dtype=d)
 
 
@@ -215,8 +250,8 @@ def sub(a: Expr, b: Expr) -> Expr:
                 return sub(x, add(m, n))
             case Bin(op="+", left=x, right=Num() as m), Num() as n:
                 return add(x, sub(m, n))
-    if (y := _minus(b)) is not None and d.is_inexact:
-        return add(a, y)
+    if d.is_inexact and (minus := _minus(b)) is not None:
+        return add(a, minus)
     return Bin("-", a, b, dtype=d)
 
 
@@ -233,8 +268,8 @@ def neg(x: Expr) -> Expr:
 
 def mul(a: Expr, b: Expr) -> Expr:
     d = _dtype(a)
-    if isinstance(a, Num) and isinstance(b, Num) and (v := _fold_bin("*", a, b, d)) is not None:
-        return v
+    if isinstance(a, Num) and isinstance(b, Num) and (folded := _fold_bin("*", a, b, d)) is not None:
+        return folded
     if d.is_integer and (is_zero(a) or is_zero(b)):
         return num(0, d)
     if isinstance(b, Num) and not isinstance(a, Num):
@@ -245,18 +280,18 @@ def mul(a: Expr, b: Expr) -> Expr:
         if is_num(a, -1):
             return neg(b)
         match a, b:
-            # A power of two scales exactly unless something under- or overflows on the way; two of them are one.
+            # Powers of two from 1 up scale exactly, to infinity where it must be, in one step or two.
             case Num(value=u), Bin(op="*", left=Num(value=v), right=x) if _two_power(u) and _two_power(v):
                 return mul(num(u * v, d), x)
-        if not isinstance(a, Num) and (x := _minus(a)) is not None:
-            return neg(mul(x, b))
-        if not isinstance(b, Num) and (y := _minus(b)) is not None:
-            return neg(mul(a, y))
+        if not isinstance(a, Num) and (minus := _minus(a)) is not None:
+            return neg(mul(minus, b))
+        if not isinstance(b, Num) and (minus := _minus(b)) is not None:
+            return neg(mul(a, minus))
     return Bin("*", a, b, dtype=d)
 
 
 def _two_power(v: float) -> bool:
-    return math.isfinite(v) and v != 0 and abs(math.frexp(v)[0]) == 0.5 and 2.0**-8 <= abs(v) <= 2.0**8
+    return math.isfinite(v) and abs(math.frexp(v)[0]) == 0.5 and 1 <= abs(v) <= 2.0**8
 
 
 def div(a: Expr, b: Expr) -> Expr:
@@ -352,7 +387,9 @@ def lnot(x: Expr) -> Expr:
             return y
         case Cmp(op="==" | "!=" as op, left=a, right=b):
             return Cmp("!=" if op == "==" else "==", a, b, dtype=DType.BOOL)
-        case Cmp(op="<" | "<=" | ">" | ">=" as op, left=a, right=b) if a.dtype is not None and a.dtype.is_integer:
+        case Cmp(op="<" | "<=" | ">" | ">=" as op, left=a, right=b) if (
+            a.dtype is not None and a.dtype.is_integer
+        ):
             return Cmp({"<": ">=", "<=": ">", ">": "<=", ">=": "<"}[op], a, b, dtype=DType.BOOL)
     return Not(x, dtype=DType.BOOL)
 
@@ -384,7 +421,11 @@ def cmp(op: str, a: Expr, b: Expr) -> Expr:
     d = _dtype(a)
     if isinstance(a, Num) and isinstance(b, Num):
         u, v = a.value, b.value
-        return TRUE if {"==": u == v, "!=": u != v, "<": u < v, "<=": u <= v, ">": u > v, ">=": u >= v}[op] else FALSE
+        return (
+            TRUE
+            if {"==": u == v, "!=": u != v, "<": u < v, "<=": u <= v, ">": u > v, ">=": u >= v}[op]
+            else FALSE
+        )
     if a == b and not d.is_inexact:
         return TRUE if op in ("==", "<=", ">=") else FALSE
     match op, a, b:  # an index is never negative
@@ -397,6 +438,16 @@ def cmp(op: str, a: Expr, b: Expr) -> Expr:
     return Cmp(op, a, b, dtype=DType.BOOL)
 
 
+def _harmless(x: Expr) -> bool:
+    """Whether it may be evaluated where it was not asked for: no loads, and nothing to divide by zero."""
+    return not any(
+        isinstance(n, Load)
+        or (isinstance(n, Bin) and n.op in ("//", "%"))
+        or (isinstance(n, Call) and n.fn in ("cdiv", "tdiv", "trem"))
+        for n in walk(x)
+    )
+
+
 def select(test: Expr, then: Expr, other: Expr) -> Expr:
     match test:
         case Num(value=v):
@@ -407,7 +458,7 @@ def select(test: Expr, then: Expr, other: Expr) -> Expr:
         then = then.then
     if isinstance(other, Select) and other.test == test:
         other = other.other
-    if isinstance(then, Select) and then.other == other and not any(loads(then.test)):
+    if isinstance(then, Select) and then.other == other and _harmless(then.test):
         return select(land(test, then.test), then.then, other)
     if then == other:
         return then
@@ -480,8 +531,12 @@ def map_statement(s: Statement, fn: Callable[[Expr], Expr]) -> Statement:
     if isinstance(guard, Num) and guard.value:
         guard = None
     assign = replace(a, target=target, value=fn(a.value), guard=guard)
-    return replace(s, assign=assign, axes=tuple(replace(x, extent=fn(x.extent)) for x in s.axes),
-                   reduced=tuple((n, replace(x, extent=fn(x.extent))) for n, x in s.reduced))
+    return replace(
+        s,
+        assign=assign,
+        axes=tuple(replace(x, extent=fn(x.extent)) for x in s.axes),
+        reduced=tuple((n, replace(x, extent=fn(x.extent))) for n, x in s.reduced),
+    )
 
 
 def rename_statement(s: Statement, tensors: Mapping[str, str]) -> Statement:
@@ -507,7 +562,7 @@ def dead(op: BoundOp) -> BoundOp:
     return replace(op, body=body, temps=tuple(t for t in op.temps if t.name in need))
 
 
-def _canonical(s: Statement, dims: tuple[DimUse, ...], dtype: DType) -> tuple[object, ...] | None:
+def _canonical(s: Statement, t: Tensor) -> tuple[object, ...] | None:
     """What a statement computes, whatever its target and indices are called; None when it is not a plain definition."""
     a = s.assign
     if a.mode != "=" or a.guard is not None or s.recur is not None:
@@ -522,8 +577,14 @@ def _canonical(s: Statement, dims: tuple[DimUse, ...], dtype: DType) -> tuple[ob
         x = s.axis(n) if n not in axes else axes[n]
         names[n] = ref(Axis(f"@{i}", x.extent, x.pack))
         rows.append((x.pack, x.extent))
-    return (tuple((d.extent, d.pack, d.keep) for d in dims), dtype, tuple(rows), len(order),
-            rename_indices(a.value, names))
+    return (
+        tuple((d.extent, d.pack, d.keep) for d in t.dims),
+        t.dtype,
+        t.like,
+        tuple(rows),
+        len(order),
+        rename_indices(a.value, names),
+    )
 
 
 def cse(op: BoundOp) -> BoundOp:
@@ -540,7 +601,7 @@ def cse(op: BoundOp) -> BoundOp:
             t = temps[s.target]
             if any(last.get(x.tensor, -1) > i for x in statement_loads(s)):
                 continue
-            key = _canonical(s, t.dims, t.dtype)
+            key = _canonical(s, t)
             if key is None:
                 continue
             if key in seen:
@@ -551,6 +612,46 @@ def cse(op: BoundOp) -> BoundOp:
             return op
         body = tuple(rename_statement(s, same) for s in op.body if s.target not in same)
         op = replace(op, body=body, temps=tuple(t for t in op.temps if t.name not in same))
+
+
+def is_costly(x: Expr) -> bool:
+    """A call of exp and the like."""
+    return isinstance(x, Call) and x.fn in FUNCTIONS and FUNCTIONS[x.fn].ulp > 0.5 and _dtype(x).is_inexact
+
+
+def reuse(op: BoundOp) -> BoundOp:
+    """Read temporaries where later statements compute the same calls again over the same indices."""
+    writes = Counter(s.target for s in op.body)
+    temps = {t.name: t for t in op.temps}
+    last = {s.target: i for i, s in enumerate(op.body)}
+    known: dict[Expr, tuple[Load, dict[str, Expr]]] = {}
+    body: list[Statement] = []
+    for i, s in enumerate(op.body):
+        axes = {a.name: a.extent for a in s.axes} | {n: a.extent for n, a in s.reduced}
+
+        def put(x: Expr, axes: dict[str, Expr] = axes) -> Expr:
+            if x in known:
+                load, extents = known[x]
+                if all(axes.get(n) == e for n, e in extents.items()):
+                    return load
+            return map_children(x, put)
+
+        if known:
+            s = replace(s, assign=replace(s.assign, value=put(s.assign.value)))
+        body.append(s)
+        value = s.assign.value
+        if (
+            s.target in temps
+            and writes[s.target] == 1
+            and is_costly(value)
+            and _covers(s, temps[s.target]) is not None
+            and not any(last.get(x.tensor, -1) > i for x in statement_loads(s))
+        ):
+            known[value] = (
+                Load(s.target, s.assign.target.index, dtype=value.dtype),
+                {a.name: a.extent for a in s.axes},
+            )
+    return replace(op, body=tuple(body))
 
 
 def _cheap(x: Expr) -> bool:
@@ -575,7 +676,7 @@ def _covers(s: Statement, t: Tensor) -> tuple[str, ...] | None:
 
 
 def _scope_ok(s: Statement, use: Load, t: Tensor, exact: bool) -> bool:
-    """Whether the value of `t` may be put where `use` stands: plainly indexed over `t`'s own extents, evaluated as often."""
+    """Whether the value of `t` may stand where `use` does: plainly indexed over its own extents, evaluated as often."""
     names = plain_indices(use.index)
     if names is None:
         return False
@@ -627,11 +728,19 @@ def _inline_one(op: BoundOp) -> BoundOp | None:
                 continue
             j, use = uses[name][0]
             user = op.body[j]
-            if user.assign.value != use or not _scope_ok(user, use, t, exact=True) or user.reduced or user.recur:
+            if (
+                user.assign.value != use
+                or not _scope_ok(user, use, t, exact=True)
+                or user.reduced
+                or user.recur
+            ):
                 continue
             # As `normal.py` has it: a reduction stands in a plain definition or in an update of its own kind.
             if user.assign.guard is not None or (user.assign.mode, value.kind) not in (
-                    ("=", value.kind), ("+=", "sum"), ("*=", "prod")):
+                ("=", value.kind),
+                ("+=", "sum"),
+                ("*=", "prod"),
+            ):
                 continue
         elif _cheap(value):
             if not all(_scope_ok(op.body[j], x, t, exact=False) for j, x in uses[name]):
@@ -641,7 +750,8 @@ def _inline_one(op: BoundOp) -> BoundOp | None:
                 continue
             j, use = uses[name][0]
             user = op.body[j]
-            if not _scope_ok(user, use, t, exact=True) or use in [x for e in user.assign.target.index for x in loads(e)]:
+            in_index = [x for e in user.assign.target.index for x in loads(e)]
+            if not _scope_ok(user, use, t, exact=True) or use in in_index:
                 continue
             if max(depth(e) for e in statement_exprs(user)) + depth(value) > _INLINE_DEPTH:
                 continue
@@ -693,14 +803,29 @@ def order_axes(s: Statement) -> Statement:
             if isinstance(n, Name) and n.kind in ("index", "packindex") and n.id not in seen:
                 seen.append(n.id)
     have = {a.name: a for a in s.axes}
-    return replace(s, axes=tuple(have[n] for n in seen if n in have) + tuple(a for a in s.axes if a.name not in seen))
+    return replace(
+        s, axes=tuple(have[n] for n in seen if n in have) + tuple(a for a in s.axes if a.name not in seen)
+    )
 
 
-def statement(name: str, index: Sequence[Expr], value: Expr, axes: Sequence[Axis], *, mode: str = "=",
-              guard: Expr | None = None, reduced: Sequence[Axis] = (), recur: str | None = None) -> Statement:
+def statement(
+    name: str,
+    index: Sequence[Expr],
+    value: Expr,
+    axes: Sequence[Axis],
+    *,
+    mode: str = "=",
+    guard: Expr | None = None,
+    reduced: Sequence[Axis] = (),
+    recur: str | None = None,
+) -> Statement:
     """A typed statement; `axes` are its free axes in any order."""
-    s = Statement(Assign(Target(name, tuple(index)), mode, value, guard), tuple(axes),
-                  tuple((a.name, a) for a in reduced), recur)
+    s = Statement(
+        Assign(Target(name, tuple(index)), mode, value, guard),
+        tuple(axes),
+        tuple((a.name, a) for a in reduced),
+        recur,
+    )
     return order_axes(s)
 
 
@@ -728,11 +853,21 @@ def state_extents(op: BoundOp) -> BoundOp:
         value = a.value
         if isinstance(value, Reduce):
             by_name = dict(s.reduced)
-            value = replace(value, indices=tuple(
-                replace(d, extent=None if told(by_name[d.id]) else by_name[d.id].extent) for d in value.indices))
-        body.append(replace(
-            s, assign=replace(a, value=value), axes=tuple(replace(x, stated=not told(x)) for x in s.axes),
-            reduced=tuple((n, replace(x, stated=not told(x))) for n, x in s.reduced)))
+            value = replace(
+                value,
+                indices=tuple(
+                    replace(d, extent=None if told(by_name[d.id]) else by_name[d.id].extent)
+                    for d in value.indices
+                ),
+            )
+        body.append(
+            replace(
+                s,
+                assign=replace(a, value=value),
+                axes=tuple(replace(x, stated=not told(x)) for x in s.axes),
+                reduced=tuple((n, replace(x, stated=not told(x))) for n, x in s.reduced),
+            )
+        )
     return replace(op, body=tuple(body))
 
 
@@ -741,6 +876,6 @@ def simplify(op: BoundOp) -> BoundOp:
     while True:
         before = op
         op = replace(op, body=tuple(map_statement(s, fold) for s in op.body))
-        op = inline(cse(dead(op)))
+        op = inline(reuse(cse(dead(op))))
         if op == before:
             return state_extents(op)

@@ -1,4 +1,4 @@
-"""A small reader of Bound programs in numpy, on logical layouts (`at` and `keep` are left out): what tests compare with.
+"""A small reader of Bound programs in numpy, on logical layouts (no `at`, no `keep`): what tests compare with.
 
 Every statement is evaluated on the whole grid of its indices; a pack is one grid axis with the coordinates of its axes
 beside it.  It shares no code with the oracle, the emitters or the passes under test.
@@ -12,31 +12,100 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
 from opwright.generator.bound import BoundOp, DimUse, Statement, Tensor
 from opwright.generator.expr import (
-    And, Bin, Call, Cmp, Expr, Fold, Item, Load, Name, Not, Num, Or, Reduce, Select, Star, Un,
+    And,
+    Bin,
+    Call,
+    Cmp,
+    Expr,
+    Fold,
+    Item,
+    Load,
+    Name,
+    Not,
+    Num,
+    Or,
+    Reduce,
+    Select,
+    Star,
+    Un,
 )
 
 Array = npt.NDArray[Any]
 Dims = dict[str, int | tuple[int, ...]]
 
-DTYPES = {"bool": np.bool_, "u8": np.uint8, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64,
-          "f16": np.float16, "bf16": np.float32, "f32": np.float32, "f64": np.float64}
+DTYPES = {
+    "bool": np.bool_,
+    "u8": np.uint8,
+    "i8": np.int8,
+    "i16": np.int16,
+    "i32": np.int32,
+    "i64": np.int64,
+    "f16": np.float16,
+    "bf16": np.float32,
+    "f32": np.float32,
+    "f64": np.float64,
+}
 
 UNARY = {
-    "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log2": np.log2, "log10": np.log10,
-    "log1p": np.log1p, "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x), "sin": np.sin, "cos": np.cos, "tan": np.tan,
-    "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh,
-    "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
-    "erf": np.vectorize(math.erf, otypes=[float]), "erfc": np.vectorize(math.erfc, otypes=[float]), "abs": np.abs,
-    "sign": np.sign, "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "round": np.round, "isnan": np.isnan,
-    "isinf": np.isinf, "isfinite": np.isfinite,
+    "exp": np.exp,
+    "exp2": np.exp2,
+    "expm1": np.expm1,
+    "log": np.log,
+    "log2": np.log2,
+    "log10": np.log10,
+    "log1p": np.log1p,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "tanh": np.tanh,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "erf": np.vectorize(math.erf, otypes=[float]),
+    "erfc": np.vectorize(math.erfc, otypes=[float]),
+    "abs": np.abs,
+    "sign": np.sign,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "trunc": np.trunc,
+    "round": np.round,
+    "isnan": np.isnan,
+    "isinf": np.isinf,
+    "isfinite": np.isfinite,
 }
 BINARY = {
-    "+": np.add, "-": np.subtract, "*": np.multiply, "/": np.true_divide, "//": np.floor_divide, "%": np.mod,
-    "**": np.power, "pow": np.power, "max": np.maximum, "min": np.minimum, "fmax": np.fmax, "fmin": np.fmin,
-    "fmod": np.fmod, "atan2": np.arctan2, "tdiv": lambda a, b: np.trunc(a / b), "==": np.equal, "!=": np.not_equal,
-    "<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal,
+    "+": np.add,
+    "-": np.subtract,
+    "*": np.multiply,
+    "/": np.true_divide,
+    "//": np.floor_divide,
+    "%": np.mod,
+    "**": np.power,
+    "pow": np.power,
+    "max": np.maximum,
+    "min": np.minimum,
+    "fmax": np.fmax,
+    "fmin": np.fmin,
+    "fmod": np.fmod,
+    "atan2": np.arctan2,
+    "tdiv": lambda a, b: np.trunc(a / b),
+    "==": np.equal,
+    "!=": np.not_equal,
+    "<": np.less,
+    "<=": np.less_equal,
+    ">": np.greater,
+    ">=": np.greater_equal,
 }
 
 
@@ -45,7 +114,9 @@ def indexed(t: Tensor) -> list[DimUse]:
 
 
 class Interpreter:
-    def __init__(self, op: BoundOp, inputs: Mapping[str, Array], attrs: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, op: BoundOp, inputs: Mapping[str, Array], attrs: Mapping[str, Any] | None = None
+    ) -> None:
         self.op, self.attrs = op, dict(attrs or {})
         self.values: dict[str, Array] = {n: np.asarray(v) for n, v in inputs.items()}
         self.tensors = {t.name: t for t in (*op.inputs, *op.outputs, *op.temps)}
@@ -85,7 +156,7 @@ class Interpreter:
         at = 0
         for c in counts:
             assert c is not None
-            out.append(tuple(shape[at:at + c]))
+            out.append(tuple(shape[at : at + c]))
             at += c
         assert at == len(shape), f"{name}: {len(shape)} axes, {at} expected"
         return out
@@ -113,7 +184,9 @@ class Interpreter:
         for t in self.op.inputs:
             want = self.shape(t)
             got = self.values[t.name].shape
-            loose = t.expand or any(d.pack and isinstance(d.extent, Name) and self.op.dim(d.extent.id).broadcast for d in t.dims)
+            loose = t.expand or any(
+                d.pack and isinstance(d.extent, Name) and self.op.dim(d.extent.id).broadcast for d in t.dims
+            )
             if loose:
                 assert np.broadcast_shapes(got, want) == want, (t.name, got, want)
             else:
@@ -146,6 +219,8 @@ class Interpreter:
             end = k
             while end < len(self.op.body) and self.op.body[end].recur == s.recur:
                 end += 1
+            for one in self.op.body[k:end]:
+                self.allocate(one.target, one.assign.mode)
             steps = self.extent(s.axis(s.recur).extent)[0]
             for t in range(steps):
                 for one in self.op.body[k:end]:
@@ -167,42 +242,66 @@ class Interpreter:
             env["#" + a.name] = (flat,)
         return env
 
+    def allocate(self, name: str, mode: str) -> None:
+        """Updates without a base start at their identity."""
+        if name in self.values:
+            return
+        t = self.tensors[name]
+        start: float = {"=": 0, "+=": 0, "set": 0, "*=": 1, "max": -np.inf, "min": np.inf}[mode]
+        if np.isinf(start) and not t.dtype.is_inexact:
+            start = t.dtype.min if mode == "max" else t.dtype.max
+        self.values[name] = np.full(self.shape(t), start, DTYPES[t.dtype.value])
+
     def statement(self, s: Statement, step: int | None) -> None:
         a = s.assign
         env = self.grid(s, step)
-        sizes = [1 if step is not None and x.name == s.recur else math.prod(self.extent(x.extent))
-                 for x in (*s.axes, *(x for _, x in s.reduced))]
-        free = sizes[:len(s.axes)]
+        sizes = [
+            1 if step is not None and x.name == s.recur else math.prod(self.extent(x.extent))
+            for x in (*s.axes, *(x for _, x in s.reduced))
+        ]
+        free = sizes[: len(s.axes)]
         t = self.tensors[a.target.name]
-        if a.target.name not in self.values:
-            start = {"=": 0, "+=": 0, "set": 0, "*=": 1, "max": -np.inf, "min": np.inf}[a.mode]
-            if isinstance(start, float) and not t.dtype.is_inexact:
-                start = t.dtype.min if a.mode == "max" else t.dtype.max
-            self.values[t.name] = np.full(self.shape(t), start, DTYPES[t.dtype.value])
+        self.allocate(a.target.name, a.mode)
         with np.errstate(all="ignore"):
             v = a.value
             if isinstance(v, Reduce):
                 body = np.broadcast_to(self.value(v.body, env, s), sizes)
                 over = tuple(range(len(free), len(sizes)))
                 if v.kind in ("max", "min"):
-                    low = v.kind == "max"
-                    got = body.max(axis=over, initial=-np.inf if low else np.inf) if over else body
+                    got = (
+                        body.max(axis=over, initial=-np.inf)
+                        if v.kind == "max"
+                        else body.min(axis=over, initial=np.inf)
+                    )
                 else:
-                    got = {"sum": np.sum, "prod": np.prod, "any": np.any, "all": np.all}[v.kind](body, axis=over)
-                env = {n: tuple(np.asarray(c).reshape(np.asarray(c).shape[:len(free)]) for c in cs)
-                       for n, cs in env.items() if n.lstrip("#") in {x.name for x in s.axes}}
+                    got = {"sum": np.sum, "prod": np.prod, "any": np.any, "all": np.all}[v.kind](
+                        body, axis=over
+                    )
+                env = {
+                    n: tuple(np.asarray(c).reshape(np.asarray(c).shape[: len(free)]) for c in cs)
+                    for n, cs in env.items()
+                    if n.lstrip("#") in {x.name for x in s.axes}
+                }
             else:
                 got = np.broadcast_to(self.value(v, env, s), free)
-            keep = np.broadcast_to(self.value(a.guard, env, s), free) if a.guard is not None else np.ones(free, bool)
-        where = [np.broadcast_to(c, free)[keep] for c in self.coordinates(a.target.index, t, env, s, clip=False)]
+            keep = (
+                np.broadcast_to(self.value(a.guard, env, s), free)
+                if a.guard is not None
+                else np.ones(free, bool)
+            )
+        where = [
+            np.broadcast_to(c, free)[keep] for c in self.coordinates(a.target.index, t, env, s, clip=False)
+        ]
         got = np.broadcast_to(got, free)[keep]
-        if not where:   # numpy writes a rank-0 array as a whole
+        if not where:  # numpy writes a rank-0 array as a whole
             assert got.size <= 1 or a.mode in ("+=", "*=", "max", "min")
             where, target = [np.zeros(got.shape, int)], self.values[t.name].reshape(1)
         else:
             target = self.values[t.name]
         for w, extent in zip(where, target.shape, strict=True):
-            assert w.size == 0 or (w.min() >= 0 and w.max() < extent), f"{t.name}: written out of range by {a}"
+            assert w.size == 0 or (w.min() >= 0 and w.max() < extent), (
+                f"{t.name}: written out of range by {a}"
+            )
         spot, out = tuple(where), target
         match a.mode:
             case "=" | "set":
@@ -218,8 +317,15 @@ class Interpreter:
             case _:
                 raise NotImplementedError(a.mode)
 
-    def coordinates(self, index: Sequence[Expr], t: Tensor, env: Mapping[str, tuple[Array, ...]], s: Statement | None, *,
-                    clip: bool) -> list[Array]:
+    def coordinates(
+        self,
+        index: Sequence[Expr],
+        t: Tensor,
+        env: Mapping[str, tuple[Array, ...]],
+        s: Statement | None,
+        *,
+        clip: bool,
+    ) -> list[Array]:
         have = self.values[t.name].shape
         coords: list[Array] = []
         for e, d in zip(index, indexed(t), strict=True):
@@ -227,10 +333,14 @@ class Interpreter:
                 assert isinstance(e.x, Name)
                 c = list(env[e.x.id])
                 want = len(self.extent(d.extent))
-                coords += c[len(c) - want:] if want <= len(c) else [np.zeros_like(env["#" + e.x.id][0])] * (want - len(c)) + c
+                coords += (
+                    c[len(c) - want :]
+                    if want <= len(c)
+                    else [np.zeros_like(env["#" + e.x.id][0])] * (want - len(c)) + c
+                )
             else:
                 coords.append(np.asarray(self.value(e, env, s)).astype(np.int64))
-        coords = coords[len(coords) - len(have):]
+        coords = coords[len(coords) - len(have) :]
         loose = t.expand or any(d.pack for d in t.dims)
         coords = [np.zeros_like(c) if loose and n == 1 else c for c, n in zip(coords, have, strict=True)]
         if clip:

@@ -8,17 +8,26 @@ from typing import Any
 
 import numpy as np
 import pytest
-from .bound_interpreter import DTYPES, Array, run
+
 from opwright.generator import grad
-from opwright.generator.bind import bind, bind_grad, key_for_call, rebind
+from opwright.generator.bind import bind, bind_grad, key_for_call, keys_of, rebind
 from opwright.generator.bound import BoundOp, show_bound, show_statements
+from opwright.generator.errors import DomainError
 from opwright.generator.expr import parse_statements
 from opwright.generator.grad import NotDifferentiable, adjoint, check_cost, cost, with_saved
 from opwright.generator.normal import classify, normalise, verify
 from opwright.generator.spec import OpSpec, Registry, load_spec_text
 from opwright.generator.types import DType, Operand
 
+from .bound_interpreter import DTYPES, Array, run
+
 Inputs = Mapping[str, Any]
+
+
+@pytest.fixture(scope="session")
+def forms(root: Path) -> Registry:
+    """Specs that are hard to derive, each for one reason."""
+    return Registry.load([root / "tests" / "generator" / "specs" / "grad_forms.yaml"])
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +41,9 @@ def spec_of(text: str) -> OpSpec:
     return spec
 
 
-def normal(spec: OpSpec, inputs: Inputs, attrs: Mapping[str, Any] | None = None) -> tuple[BoundOp, dict[str, Any]]:
+def normal(
+    spec: OpSpec, inputs: Inputs, attrs: Mapping[str, Any] | None = None
+) -> tuple[BoundOp, dict[str, Any]]:
     """The Normal program of a call, and the run-time attributes of it."""
     names = {np.dtype(v): k for k, v in DTYPES.items() if k != "bf16"}
 
@@ -59,8 +70,14 @@ def cotangents(op: BoundOp, values: Mapping[str, Array], rng: np.random.Generato
     return {d: rng.standard_normal(values[n].shape) for n, d in grad.cotangent_names(op).items()}
 
 
-def numeric(op: BoundOp, inputs: Mapping[str, Array], attrs: Mapping[str, Any], dys: Mapping[str, Array], name: str,
-            step: float = 1e-6) -> Array:
+def numeric(
+    op: BoundOp,
+    inputs: Mapping[str, Array],
+    attrs: Mapping[str, Any],
+    dys: Mapping[str, Array],
+    name: str,
+    step: float = 1e-6,
+) -> Array:
     """Central differences of sum(dy * y) by every element of one input."""
     cot = grad.cotangent_names(op)
 
@@ -78,16 +95,30 @@ def numeric(op: BoundOp, inputs: Mapping[str, Array], attrs: Mapping[str, Any], 
     return out
 
 
-def evaluate(op: BoundOp, gradient: BoundOp, inputs: Mapping[str, Array], attrs: Mapping[str, Any],
-             dys: Mapping[str, Array], save: Sequence[str]) -> dict[str, Array]:
+def evaluate(
+    op: BoundOp,
+    gradient: BoundOp,
+    inputs: Mapping[str, Array],
+    attrs: Mapping[str, Any],
+    dys: Mapping[str, Array],
+    save: Sequence[str],
+) -> dict[str, Array]:
     forward = with_saved(op, save)
     values = run(forward, inputs, attrs)
     given = {**inputs, **{n: values[n] for n in save if n in values}, **dys}
     return run(gradient, {t.name: given[t.name] for t in gradient.inputs}, attrs)
 
 
-def check(op: BoundOp, inputs: Inputs, attrs: Mapping[str, Any], wrt: Sequence[str], *, save: Sequence[str] = (),
-          second: bool = True, tol: float = 1e-6) -> BoundOp:
+def check(
+    op: BoundOp,
+    inputs: Inputs,
+    attrs: Mapping[str, Any],
+    wrt: Sequence[str],
+    *,
+    save: Sequence[str] = (),
+    second: bool = True,
+    tol: float = 1e-6,
+) -> BoundOp:
     """The adjoint agrees with finite differences of the forward, and (`second`) its adjoint with those of it."""
     rng = np.random.default_rng(7)
     given = flat(inputs)
@@ -100,12 +131,21 @@ def check(op: BoundOp, inputs: Inputs, attrs: Mapping[str, Any], wrt: Sequence[s
     assert {t.name for t in g.outputs} == set(names.values())
     for n, d in names.items():
         assert got[d].shape == given[n].shape
-        np.testing.assert_allclose(got[d], numeric(op, given, attrs, dys, n), rtol=tol, atol=tol, err_msg=f"{d}\n{show_bound(g)}")
+        np.testing.assert_allclose(
+            got[d], numeric(op, given, attrs, dys, n), rtol=tol, atol=tol, err_msg=f"{d}\n{show_bound(g)}"
+        )
     if second:
         again = {n: v for n, v in {**given, **dys}.items() if n in {t.name for t in g.inputs}}
         plain = adjoint(op, wrt) if save else g
         again = {t.name: {**given, **dys}[t.name] for t in plain.inputs}
-        check(plain, again, attrs, [n for n in again if again[n].dtype == np.float64], second=False, tol=20 * tol)
+        check(
+            plain,
+            again,
+            attrs,
+            [n for n in again if again[n].dtype == np.float64],
+            second=False,
+            tol=20 * tol,
+        )
     return g
 
 
@@ -113,7 +153,7 @@ def normal_data(*shape: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).standard_normal(shape)
 
 
-# ------------------------------------------------------------------------------------------------ the specs of the repository
+# ------------------------------------------------------------------------------------------ the repository's specs
 
 CASES: dict[str, tuple[str, Inputs, dict[str, Any], list[str]]] = {
     "add": ("add", {"a": normal_data(4, 1, 3), "b": normal_data(2, 1, seed=1)}, {"alpha": 2.5}, ["a", "b"]),
@@ -121,31 +161,79 @@ CASES: dict[str, tuple[str, Inputs, dict[str, Any], list[str]]] = {
     "mul": ("mul", {"a": normal_data(4, 1), "b": normal_data(2, 1, 3, seed=1)}, {}, ["a", "b"]),
     "softmax": ("softmax", {"x": normal_data(2, 2, 5)}, {}, ["x"]),
     "log_softmax": ("log_softmax", {"x": normal_data(3, 4)}, {}, ["x"]),
-    "rms_norm": ("rms_norm", {"x": normal_data(3, 5), "w": normal_data(5, seed=1)}, {"normalized_shape": (5,)}, ["x", "w"]),
-    "rms_norm_bare": ("rms_norm", {"x": normal_data(3, 5), "w": None}, {"normalized_shape": (5,)}, ["x", "w"]),
-    "layer_norm": ("native_layer_norm",
-                   {"x": normal_data(3, 2, 3), "w": normal_data(2, 3, seed=1), "b": normal_data(2, 3, seed=2)},
-                   {"normalized_shape": (2, 3)}, ["x", "w", "b"]),
+    "rms_norm": (
+        "rms_norm",
+        {"x": normal_data(3, 5), "w": normal_data(5, seed=1)},
+        {"normalized_shape": (5,)},
+        ["x", "w"],
+    ),
+    "rms_norm_bare": (
+        "rms_norm",
+        {"x": normal_data(3, 5), "w": None},
+        {"normalized_shape": (5,)},
+        ["x", "w"],
+    ),
+    "layer_norm": (
+        "native_layer_norm",
+        {"x": normal_data(3, 2, 3), "w": normal_data(2, 3, seed=1), "b": normal_data(2, 3, seed=2)},
+        {"normalized_shape": (2, 3)},
+        ["x", "w", "b"],
+    ),
     "matmul": ("matmul", {"a": normal_data(3, 1, 2, 3), "b": normal_data(2, 3, 2, seed=1)}, {}, ["a", "b"]),
-    "linear": ("linear", {"x": normal_data(2, 2, 3), "w": normal_data(4, 3, seed=1), "b": normal_data(4, seed=2)}, {},
-               ["x", "w", "b"]),
-    "addmm": ("addmm", {"c": normal_data(3), "a": normal_data(2, 4, seed=1), "b": normal_data(4, 3, seed=2)},
-              {"alpha": 0.5, "beta": 2.0}, ["c", "a", "b"]),
-    "addmm_column": ("addmm", {"c": normal_data(2, 1), "a": normal_data(2, 4, seed=1), "b": normal_data(4, 3, seed=2)}, {},
-                     ["c", "a", "b"]),
+    "linear": (
+        "linear",
+        {"x": normal_data(2, 2, 3), "w": normal_data(4, 3, seed=1), "b": normal_data(4, seed=2)},
+        {},
+        ["x", "w", "b"],
+    ),
+    "addmm": (
+        "addmm",
+        {"c": normal_data(3), "a": normal_data(2, 4, seed=1), "b": normal_data(4, 3, seed=2)},
+        {"alpha": 0.5, "beta": 2.0},
+        ["c", "a", "b"],
+    ),
+    "addmm_column": (
+        "addmm",
+        {"c": normal_data(2, 1), "a": normal_data(2, 4, seed=1), "b": normal_data(4, 3, seed=2)},
+        {},
+        ["c", "a", "b"],
+    ),
     "embedding": ("embedding", {"w": normal_data(4, 3), "i": np.array([[1, 1], [3, 0]])}, {}, ["w"]),
     "gather": ("gather", {"x": normal_data(3, 5), "i": np.array([[1, 4], [1, 1]])}, {"dim": 1}, ["x"]),
     "index_select": ("index_select", {"x": normal_data(3, 5), "i": np.array([4, 1, 4])}, {"dim": 1}, ["x"]),
-    "cat": ("cat", {"xs": [normal_data(2, 3), normal_data(2, 1, seed=1), normal_data(2, 2, seed=2)]}, {"dim": 1}, ["xs"]),
+    "cat": (
+        "cat",
+        {"xs": [normal_data(2, 3), normal_data(2, 1, seed=1), normal_data(2, 2, seed=2)]},
+        {"dim": 1},
+        ["xs"],
+    ),
     "sum": ("sum", {"x": normal_data(2, 3, 2)}, {"dim": (1, 2)}, ["x"]),
-    "convolution": ("convolution", {"x": normal_data(2, 4, 7, 5), "w": normal_data(4, 2, 3, 2, seed=1), "b": normal_data(4, seed=2)},
-                    {"stride": (2, 1), "padding": (1, 0), "dilation": (1, 2), "groups": 2}, ["x", "w", "b"]),
-    "attention": ("scaled_dot_product_attention",
-                  {"q": normal_data(1, 4, 3, 2), "k": normal_data(1, 2, 5, 2, seed=1), "v": normal_data(1, 2, 5, 3, seed=2)},
-                  {}, ["q", "k", "v"]),
-    "attention_causal": ("scaled_dot_product_attention",
-                         {"q": normal_data(2, 2, 3, 2), "k": normal_data(2, 1, 2, 2, seed=1), "v": normal_data(2, 1, 2, 3, seed=2)},
-                         {"causal": True, "scale": 0.7}, ["q", "k", "v"]),
+    "convolution": (
+        "convolution",
+        {"x": normal_data(2, 4, 7, 5), "w": normal_data(4, 2, 3, 2, seed=1), "b": normal_data(4, seed=2)},
+        {"stride": (2, 1), "padding": (1, 0), "dilation": (1, 2), "groups": 2},
+        ["x", "w", "b"],
+    ),
+    "attention": (
+        "scaled_dot_product_attention",
+        {
+            "q": normal_data(1, 4, 3, 2),
+            "k": normal_data(1, 2, 5, 2, seed=1),
+            "v": normal_data(1, 2, 5, 3, seed=2),
+        },
+        {},
+        ["q", "k", "v"],
+    ),
+    "attention_causal": (
+        "scaled_dot_product_attention",
+        {
+            "q": normal_data(2, 2, 3, 2),
+            "k": normal_data(2, 1, 2, 2, seed=1),
+            "v": normal_data(2, 1, 2, 3, seed=2),
+        },
+        {"causal": True, "scale": 0.7},
+        ["q", "k", "v"],
+    ),
 }
 
 
@@ -154,3 +242,545 @@ def test_specs_agree_with_finite_differences(registry: Registry, case: str) -> N
     name, inputs, attrs, wrt = CASES[case]
     op, values = normal(registry.get(name), inputs, attrs)
     check(op, inputs, values, wrt)
+
+
+# ------------------------------------------------------------------------------------------------ forms of statements
+
+#: Inputs and attributes of each spec in specs/grad_forms.yaml.
+FORMS: dict[str, tuple[Inputs, dict[str, Any]]] = {
+    "cumsum": ({"x": normal_data(2, 5)}, {"dim": -1}),
+    "amax": ({"x": normal_data(3, 5)}, {}),
+    "min_of_a_window": ({"x": normal_data(7)}, {}),
+    "where": ({"c": np.array([[True], [False]]), "a": normal_data(3), "b": normal_data(2, 3, seed=1)}, {}),
+    "pow": ({"a": np.abs(normal_data(2, 3)) + 0.5, "b": normal_data(3, seed=1)}, {}),
+    "pow_by_attribute": ({"x": np.abs(normal_data(4)) + 0.5}, {"p": 2.5}),
+    "index_put": ({"x": normal_data(5, 2), "i": np.array([3, -1, 3, 0]), "v": normal_data(4, 2, seed=1)}, {}),
+    "index_put_twice": (
+        {
+            "x": normal_data(6),
+            "i": np.array([3, 1, 3, 0]),
+            "v": np.array([1.0, 2, 20, 4]),
+            "k": np.array([0, 5, 5]),
+            "w": normal_data(3, seed=2),
+        },
+        {},
+    ),
+    "index_add": ({"x": normal_data(5, 2), "i": np.array([3, 1, 3, 0]), "v": normal_data(4, 2, seed=1)}, {}),
+    "slice_scatter": (
+        {"x": normal_data(2, 7), "s": normal_data(2, 3, seed=1)},
+        {"dim": 1, "start": 1, "step": 2},
+    ),
+    "scatter_amax": (
+        {"x": normal_data(4), "idx": np.array([0, 2, 2, 3, 0]), "src": normal_data(5, seed=1)},
+        {},
+    ),
+    "scatter_prod": (
+        {
+            "x": np.array([1.5, 0.0, 2.0, 0.0]),
+            "idx": np.array([0, 1, 1, 3, 0, 2]),
+            "src": np.array([2.0, 3.0, 0.5, 0.0, 0.0, 1.0]),
+        },
+        {},
+    ),
+    "prod": ({"x": np.array([[1.5, -2, 3], [0, 2, 3], [0, 2, 0], [0, 0, 0]])}, {}),
+    "var": ({"x": normal_data(2, 2, 3)}, {"dim": (1, 2), "keepdim": True}),
+    "group_norm": ({"x": normal_data(2, 4, 3), "w": normal_data(4, seed=1)}, {"group": 2}),
+    "transposed_convolution": (
+        {"x": normal_data(1, 4, 3, 2), "w": normal_data(4, 2, 2, 3, seed=1)},
+        {"stride": (2, 1), "padding": (1, 1), "output_padding": (1, 0), "dilation": (1, 1), "groups": 2},
+    ),
+    "clamp": ({"x": normal_data(6)}, {"lo": -0.5, "hi": 0.5}),
+    "recurrence": ({"x": normal_data(2, 4), "a": normal_data(4, seed=1), "h0": normal_data(2, seed=2)}, {}),
+    "delta_rule": (
+        {
+            "q": normal_data(1, 3, 2),
+            "k": normal_data(1, 3, 2, seed=1),
+            "v": normal_data(1, 3, 2, seed=2),
+            "g": normal_data(1, 3, seed=3),
+            "beta": normal_data(1, 3, seed=4),
+            "s0": normal_data(1, 2, 2, seed=5),
+        },
+        {},
+    ),
+    "lstm_cell": (
+        {
+            "x": normal_data(2, 3),
+            "h": normal_data(2, 2, seed=1),
+            "c": normal_data(2, 2, seed=2),
+            "wi": normal_data(8, 3, seed=3),
+            "wh": normal_data(8, 2, seed=4),
+        },
+        {},
+    ),
+    "grid_sampler": ({"x": normal_data(1, 2, 3, 4), "g": normal_data(1, 2, 2, 2, seed=1) * 0.6}, {}),
+    "a_guard_that_ties_two_indices": ({"x": normal_data(5), "w": normal_data(3, seed=1)}, {}),
+    "one_load_two_ways": ({"x": normal_data(4), "w": normal_data(4, seed=1)}, {}),
+    "a_scalar_output": ({"x": normal_data(2, 3), "t": normal_data(2, 3, seed=1)}, {}),
+    "a_deep_chain": ({"x": normal_data(4), "w": normal_data(4, seed=1)}, {}),
+}
+
+
+@pytest.mark.parametrize("case", FORMS)
+def test_forms_agree_with_finite_differences(forms: Registry, case: str) -> None:
+    inputs, attrs = FORMS[case]
+    spec = forms.get(case)
+    op, values = normal(spec, inputs, attrs)
+    assert spec.grad is not None
+    check(op, inputs, values, spec.grad.wrt, tol=3e-6)
+
+
+UNARY = {
+    "exp": 0,
+    "exp2": 0,
+    "expm1": 0,
+    "log": 1,
+    "log2": 1,
+    "log10": 1,
+    "log1p": 1,
+    "sqrt": 1,
+    "rsqrt": 1,
+    "sin": 0,
+    "cos": 0,
+    "tan": 0,
+    "asin": 2,
+    "acos": 2,
+    "atan": 0,
+    "sinh": 0,
+    "cosh": 0,
+    "tanh": 0,
+    "asinh": 0,
+    "acosh": 3,
+    "atanh": 2,
+    "sigmoid": 0,
+    "erf": 0,
+    "erfc": 0,
+    "abs": 0,
+    "sign": 0,
+    "floor": 0,
+    "ceil": 0,
+    "trunc": 0,
+    "round": 0,
+}
+
+
+@pytest.mark.parametrize("fn", UNARY)
+def test_functions_agree_with_finite_differences(fn: str) -> None:
+    domain = UNARY[fn]
+    x = normal_data(5, seed=3)
+    x = [x, np.abs(x) + 0.3, np.tanh(x) * 0.9, np.abs(x) + 1.2][domain]
+    op, attrs = normal(
+        spec_of(f"""
+op: f
+types: {{T: float}}
+inputs: {{x: "T[N]"}}
+outputs: {{y: "T[N]"}}
+compute: |
+  y[i] = {fn}(x[i]) * x[i]
+grad: {{wrt: [x], derive: true}}
+"""),
+        {"x": x},
+    )
+    check(op, {"x": x}, attrs, ["x"], tol=1e-5)
+
+
+# ------------------------------------------------------------------------------------------------ subgradients
+
+
+def derive(compute: str, inputs: Inputs, *, dims: str = "N", temps: str = "") -> dict[str, Array]:
+    """Gradients of the sum of y, where `compute` makes y of the same shape from inputs of one shape."""
+    text = f"""
+op: f
+types: {{T: float}}
+inputs: {{{", ".join(f'{n}: "T[{dims}]"' for n in inputs)}}}
+outputs: {{y: "T[{dims}]"}}
+compute: |
+  {compute}
+grad: {{wrt: [{", ".join(inputs)}], derive: true}}
+"""
+    op, attrs = normal(spec_of(text), inputs)
+    g = adjoint(op, list(inputs))
+    y = run(op, inputs, attrs)["y"]
+    return run(g, {t.name: {**inputs, "dy": np.ones_like(y)}[t.name] for t in g.inputs}, attrs)
+
+
+def test_max_reduction_splits_evenly_over_ties(forms: Registry) -> None:
+    op, _ = normal(forms.get("amax"), {"x": normal_data(1, 4)})
+    got = run(adjoint(op, ["x"]), {"x": np.array([[3.0, 1, 3, 3]]), "dy": np.array([6.0])})
+    assert got["dx"].tolist() == [[2, 0, 2, 2]]
+
+
+def test_scatter_max_splits_evenly_over_ties_with_its_base(forms: Registry) -> None:
+    op, _ = normal(
+        forms.get("scatter_amax"), {"x": normal_data(2), "idx": np.array([0]), "src": normal_data(1)}
+    )
+    g = adjoint(op, ["x", "src"])
+    given = {
+        "x": np.array([2.0, 1]),
+        "idx": np.array([0, 0, 1]),
+        "src": np.array([2.0, 2, 0]),
+        "dy": np.array([3.0, 1]),
+    }
+    got = run(g, {t.name: given[t.name] for t in g.inputs})
+    assert got["dx"].tolist() == [4, 2]
+    assert got["dsrc"].tolist() == [4, 4, 0]
+
+
+def test_maximum_and_minimum_halve_at_ties_and_fmax_takes_the_first() -> None:
+    a, b = np.array([1.0, 2, 3]), np.array([1.0, 1, 4])
+    assert derive("y[i] = max(a[i], b[i])", {"a": a, "b": b})["da"].tolist() == [0.5, 1, 0]
+    assert derive("y[i] = min(a[i], b[i])", {"a": a, "b": b})["db"].tolist() == [0.5, 1, 0]
+    got = derive("y[i] = fmax(a[i], b[i])", {"a": a, "b": np.array([1.0, np.nan, 4])})
+    assert got["da"].tolist() == [1, 1, 0]
+    assert got["db"].tolist() == [0, 0, 1]
+
+
+def test_max_of_three_shares_between_those_that_are_equal() -> None:
+    x = {"a": np.array([1.0, 5]), "b": np.array([1.0, 5]), "c": np.array([0.0, 5])}
+    got = derive("y[i] = max(a[i], b[i], c[i])", x)
+    np.testing.assert_allclose([got["da"], got["db"], got["dc"]], [[0.5, 1 / 3], [0.5, 1 / 3], [0, 1 / 3]])
+
+
+def test_clamp_passes_at_the_bound_and_abs_is_zero_at_zero(forms: Registry) -> None:
+    x = np.array([-1.0, -0.5, 0.0, 0.5, 1.0])
+    op, attrs = normal(forms.get("clamp"), {"x": x}, {"lo": -0.5, "hi": 0.5})
+    assert run(adjoint(op, ["x"]), {"x": x, "dy": np.ones(5)}, attrs)["dx"].tolist() == [0, 1, 1, 1, 0]
+    assert derive("y[i] = abs(x[i])", {"x": np.array([-2.0, 0, 2])})["dx"].tolist() == [-1, 0, 1]
+
+
+def test_powers_at_zero() -> None:
+    x = {"a": np.array([0.0, 0, 2]), "b": np.array([0.0, 2, 0])}
+    got = derive("y[i] = a[i] ** b[i]", x)
+    np.testing.assert_allclose(got["da"], [0, 0, 0])
+    np.testing.assert_allclose(got["db"], [0, 0, np.log(2)])
+    assert derive("y[i] = x[i] ** 2", {"x": np.array([0.0, -3])})["dx"].tolist() == [0, -6]
+
+
+def test_prod_with_zeros_and_its_second_derivative(forms: Registry) -> None:
+    op, _ = normal(forms.get("prod"), {"x": normal_data(1, 3)})
+    g = adjoint(op, ["x"])
+    assert run(g, {"x": np.array([[0.0, 2, 3]]), "dy": np.ones(1)})["dx"].tolist() == [[6, 0, 0]]
+    h = adjoint(g, ["x"])
+    got = run(h, {"x": np.array([[0.0, 2, 3]]), "dy": np.ones(1), "ddx": np.array([[0.0, 1, 0]])})
+    assert got["dx"].tolist() == [[3, 0, 0]]
+
+
+def test_calls_inside_calls_are_made_once_each() -> None:
+    x = normal_data(3) / 4
+    op, attrs = normal(
+        spec_of("""
+op: f
+types: {T: float}
+inputs: {x: "T[N]"}
+outputs: {y: "T[N]"}
+compute: |
+  y[i] = exp(sin(exp(tanh(exp(x[i])))))
+grad: {wrt: [x], derive: true}
+"""),
+        {"x": x},
+    )
+    g = check(op, {"x": x}, attrs, ["x"])
+    assert cost(g, {"N": 1}).calls <= 3 * cost(op, {"N": 1}).calls
+
+
+def test_the_branch_not_taken_gives_no_nan() -> None:
+    got = derive("y[i] = sqrt(x[i]) if x[i] > 0 else 0", {"x": np.array([0.0, 4])})
+    assert got["dx"].tolist() == [0, 0.25]
+
+
+def test_fully_masked_attention_rows_have_finite_gradients(registry: Registry) -> None:
+    inputs = {
+        "q": normal_data(1, 1, 3, 2),
+        "k": normal_data(1, 1, 2, 2, seed=1),
+        "v": normal_data(1, 1, 2, 2, seed=2),
+    }
+    op, attrs = normal(registry.get("scaled_dot_product_attention"), inputs, {"causal": True})
+    got = run(adjoint(op, ["q", "k", "v"]), {**inputs, "dy": np.ones((1, 1, 3, 2))}, attrs)
+    assert all(np.isfinite(v).all() for v in got.values())
+    assert not got["dq"][0, 0, 0].any()
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (3, 0)])
+def test_empty_tensors(registry: Registry, shape: tuple[int, int]) -> None:
+    x = np.zeros(shape)
+    op, attrs = normal(registry.get("softmax"), {"x": x})
+    assert run(adjoint(op, ["x"]), {"x": x, "dy": x}, attrs)["dx"].shape == shape
+
+
+# ------------------------------------------------------------------------------------------------ saving and declaring
+
+
+def test_a_saved_output_is_read_and_not_computed_again(registry: Registry) -> None:
+    x = normal_data(3, 4)
+    op, attrs = normal(registry.get("softmax"), {"x": x})
+    assert "y" not in [t.name for t in adjoint(op, ["x"]).inputs]
+    g = check(op, {"x": x}, attrs, ["x"], save=["e", "s"])
+    assert [t.name for t in g.inputs] == ["x", "e", "s", "dy"]
+    assert "exp(" not in show_statements(g.body)
+
+
+def test_with_saved_turns_temporaries_into_auxiliary_outputs(registry: Registry) -> None:
+    x = normal_data(3, 4)
+    op, attrs = normal(registry.get("softmax"), {"x": x})
+    forward = with_saved(op, ["e", "x", "y"])
+    verify(forward)
+    assert [(t.name, t.role, t.aux) for t in forward.outputs] == [
+        ("y", "output", False),
+        ("e", "output", True),
+    ]
+    assert "e" not in [t.name for t in forward.temps]
+    np.testing.assert_allclose(run(forward, {"x": x}, attrs)["e"], np.exp(x - x.max(1, keepdims=True)))
+    # `aux` outputs have no adjoint.
+    assert [t.name for t in adjoint(forward, ["x"]).inputs] == ["x", "dy"]
+
+
+DECLARED = ["softmax", "log_softmax", "attention", "attention_causal"]
+
+
+@pytest.mark.parametrize("case", DECLARED)
+def test_declared_gradients_are_the_derived_ones(registry: Registry, case: str) -> None:
+    name, inputs, attrs, wrt = CASES[case]
+    if case == "attention_causal":  # the declared one reads lse, which is -inf where a row sees nothing
+        inputs = {"q": normal_data(2, 2, 2, 2), "k": inputs["k"], "v": inputs["v"]}
+    spec = registry.get(name)
+    op, values = normal(spec, inputs, attrs)
+    declared = normalise(bind_grad(spec, op.key))
+    out = run(op, flat(inputs), values)
+    given = {**flat(inputs), **out, **cotangents(op, out, np.random.default_rng(1))}
+    derived = adjoint(op, wrt)
+    want = run(derived, {t.name: given[t.name] for t in derived.inputs}, values)
+    got = run(declared, {t.name: given[t.name] for t in declared.inputs}, values)
+    assert got.keys() == want.keys()
+    for n in want:
+        np.testing.assert_allclose(got[n], want[n], rtol=1e-9, atol=1e-12)
+
+
+def test_a_declared_gradient_is_derived_again(registry: Registry) -> None:
+    spec = registry.get("softmax")
+    x = normal_data(2, 3)
+    op, attrs = normal(spec, {"x": x})
+    first = normalise(bind_grad(spec, op.key))
+    given = {"x": x, "y": run(op, {"x": x}, attrs)["y"], "dy": normal_data(2, 3, seed=4)}
+    assert grad.gradient_names(first, ["y", "dy"]) == {"y": "dy_1", "dy": "ddy"}
+    check(first, given, attrs, ["y", "dy"], second=False)
+
+
+# ------------------------------------------------------------------------------------------------ signatures
+
+
+def test_what_only_gives_a_shape_is_noted(registry: Registry) -> None:
+    op, _ = normal(registry.get("add"), {"a": normal_data(3), "b": normal_data(2, 3)})
+    g = adjoint(op, ["a", "b"])
+    assert [t.name for t in g.inputs] == ["a", "b", "dy"]
+    assert g.notes == ("only the shape is read of: a, b",)
+    assert {d.name: d.sources for d in g.dims} == {
+        "B": (("a", 0), ("b", 0), ("dy", 0)),
+        "B_a": (("a", 0),),
+        "B_b": (("b", 0),),
+    }
+    op, _ = normal(registry.get("sum"), {"x": normal_data(3, 2)}, {"dim": (0,)})
+    assert adjoint(op, ["x"]).notes == ("only the shape is read of: x",)
+
+
+def test_only_what_is_read_is_an_input(registry: Registry) -> None:
+    inputs = {"x": normal_data(2, 3), "w": normal_data(4, 3), "b": normal_data(4)}
+    op, _ = normal(registry.get("linear"), inputs)
+    assert [t.name for t in adjoint(op, ["x"]).inputs] == ["w", "dy"]
+    assert [t.name for t in adjoint(op, ["w"]).inputs] == ["x", "dy"]
+    assert [t.name for t in adjoint(op, ["b"]).inputs] == ["dy"]
+    assert [t.name for t in adjoint(op, ["x", "w", "b"]).outputs] == ["dx", "dw", "db"]
+
+
+def test_an_absent_input_has_no_gradient_and_an_unknown_one_is_an_error(registry: Registry) -> None:
+    op, _ = normal(registry.get("linear"), {"x": normal_data(2, 3), "w": normal_data(4, 3), "b": None})
+    assert [t.name for t in adjoint(op, ["x", "w", "b"]).outputs] == ["dx", "dw"]
+    with pytest.raises(NotDifferentiable, match="no input `v`"):
+        adjoint(op, ["v"])
+    with pytest.raises(NotDifferentiable, match="nothing is called `q`"):
+        adjoint(op, ["x"], save=["q"])
+
+
+def test_entries_of_a_list_have_gradients_of_their_own(registry: Registry) -> None:
+    op, _ = normal(registry.get("cat"), {"xs": [normal_data(2, 3), normal_data(2, 1)]}, {"dim": 1})
+    g = adjoint(op, ["xs"])
+    assert [(t.name, t.list_of) for t in g.outputs] == [("dxs.0", "dxs"), ("dxs.1", "dxs")]
+    assert [t.name for t in g.inputs] == ["xs.0", "xs.1", "dy"]
+
+
+def test_an_input_that_changes_nothing_has_a_zero_gradient() -> None:
+    got = derive("y[i] = floor(a[i]) + b[i] * 0", {"a": normal_data(3), "b": normal_data(3)})
+    assert not got["da"].any()
+
+
+def test_the_gradient_of_an_expanded_input_has_its_shape(registry: Registry) -> None:
+    inputs = {"c": normal_data(3), "a": normal_data(2, 4), "b": normal_data(4, 3)}
+    op, _ = normal(registry.get("addmm"), inputs)
+    dc = adjoint(op, ["c"]).tensor("dc")
+    assert (dc.expand, dc.like) == (True, "c")
+
+
+def test_half_types_are_summed_in_their_accumulator_and_rounded_once(registry: Registry) -> None:
+    spec = registry.get("rms_norm")
+    x, w = Operand(DType.BF16, 2), Operand(DType.BF16, 1)
+    op = normalise(bind(spec, key_for_call(spec, {"x": x, "w": w}, {"normalized_shape": (4,)}).key))
+    g = adjoint(op, ["x", "w"])
+    assert {t.dtype for t in g.temps} == {DType.F32}
+    assert {t.dtype for t in g.outputs} == {DType.BF16}
+    assert show_statements(g.body).count("bf16(") == 2
+
+
+def test_extents_that_the_forward_derives_come_from_the_cotangent_where_that_is_simpler(
+    registry: Registry,
+) -> None:
+    name, inputs, attrs, _ = CASES["convolution"]
+    op, _ = normal(registry.get(name), inputs, attrs)
+    bias = adjoint(op, ["b"])
+    assert [t.name for t in bias.inputs] == ["dy"]
+    assert bias.dim("P_0").sources == (("dy", 2),)
+    # With x and w there anyway, the extents of dy are checked against theirs.
+    assert adjoint(op, ["x", "w"]).dim("P_0").expr is not None
+
+
+def test_extents_that_depend_on_data_are_not_computed_again() -> None:
+    spec = spec_of("""
+op: f
+types: {T: any, I: index}
+inputs: {x: "T[N, *C]", r: "I[N]"}
+dims: {C: batch}
+sizes: {M: "sum[i](r[i])"}
+outputs: {y: "T[M, *C]"}
+require: ["r[i] >= 0"]
+compute: |
+  e[i in N] = sum[j](r[j] if j <= i else 0)
+  src[m in M] = sum[i](1 if e[i] <= m else 0)
+  y[m, *C] = x[src[m], *C]
+grad: {wrt: [x], derive: true}
+""")
+    op, _ = normal(spec, {"x": normal_data(3, 2), "r": np.array([2, 0, 1])})
+    g = adjoint(op, ["x"])
+    assert not g.dim("M").data
+    given = {"x": normal_data(3, 2), "r": np.array([2, 0, 1]), "dy": np.array([[1.0, 2], [3, 4], [5, 6]])}
+    got = run(g, {t.name: given[t.name] for t in g.inputs})
+    assert got["dx"].tolist() == [[4, 6], [0, 0], [5, 6]]
+
+
+def test_axis_marks_and_kept_axes_come_back(registry: Registry) -> None:
+    op, _ = normal(registry.get("sum"), {"x": normal_data(3, 2)}, {"dim": (0,), "keepdim": True})
+    g = adjoint(op, ["x"])
+    assert [d.at for d in g.tensor("dx").dims] == [None, "dim"]
+    assert [d.keep for d in g.tensor("dy").dims] == [False, True]
+
+
+def test_the_adjoint_of_a_product_of_matrices_is_two_contractions(registry: Registry) -> None:
+    op, _ = normal(registry.get("linear"), {"x": normal_data(2, 3), "w": normal_data(4, 3), "b": None})
+    g = adjoint(op, ["x", "w"])
+    assert classify(g) == "contract"
+    assert g.temps == ()
+    assert show_statements(g.body) == (
+        "dx[*B, k] = sum[n](dy[*B, n] * w[n, k])\ndw[n, k] = sum[*B](dy[*B, n] * x[*B, k])\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "case", ["softmax", "rms_norm", "layer_norm", "linear", "matmul", "convolution", "attention"]
+)
+def test_what_is_printed_reads_back(registry: Registry, case: str) -> None:
+    name, inputs, attrs, wrt = CASES[case]
+    op, _ = normal(registry.get(name), inputs, attrs)
+    g = adjoint(op, wrt)
+    assert rebind(g, parse_statements(show_statements(g.body))).body == g.body
+
+
+# ------------------------------------------------------------------------------------------------ refusals
+
+
+@pytest.mark.parametrize(
+    ("compute", "message"),
+    [
+        ("y[i] = real(complex(x[i], x[i]))", "complex"),
+        ("a[i] = x[i]\n  b[i] = a[i] * 2\n  a[i] += b[i]\n  y[i] = a[i]", "read here and updated later"),
+    ],
+)
+def test_what_has_no_derivative_yet_is_named(compute: str, message: str) -> None:
+    text = f"""
+op: f
+types: {{T: float}}
+inputs: {{x: "T[N]"}}
+outputs: {{y: "T[N]"}}
+compute: |
+  {compute}
+grad: {{wrt: [x], derive: true}}
+"""
+    op, _ = normal(spec_of(text), {"x": normal_data(3)})
+    with pytest.raises(NotDifferentiable, match=message) as e:
+        adjoint(op, ["x"])
+    assert e.value.place is not None
+    assert e.value.hint
+
+
+def test_integers_have_no_gradient(registry: Registry) -> None:
+    op, _ = normal(registry.get("add"), {"a": np.array([1]), "b": np.array([2])})
+    with pytest.raises(NotDifferentiable, match="floating dtype"):
+        adjoint(op, ["a", "b"])
+
+
+# ------------------------------------------------------------------------------------------------ cost
+
+SIZES: dict[str, Any] = {
+    "B": (64,),
+    "N": 512,
+    "D": (512,),
+    "H": 8,
+    "G": 2,
+    "L": 128,
+    "S": 128,
+    "E": 64,
+    "F": 64,
+    "M": 128,
+    "K": 128,
+    "B_a": (64,),
+    "B_b": (64,),
+}
+
+
+@pytest.mark.parametrize(
+    "case",
+    ["softmax", "log_softmax", "layer_norm", "rms_norm", "attention", "attention_causal", "linear", "matmul"],
+)
+def test_an_adjoint_costs_a_small_multiple_of_its_forward(registry: Registry, case: str) -> None:
+    name, inputs, attrs, wrt = CASES[case]
+    op, values = normal(registry.get(name), inputs, attrs)
+    floats = {k: v for k, v in values.items() if isinstance(v, (int, float))}
+    assert 1 < check_cost(op, adjoint(op, wrt), SIZES, floats) <= 4
+
+
+def test_cost_counts_each_part_as_often_as_its_indices_ask(registry: Registry) -> None:
+    op, _ = normal(registry.get("softmax"), {"x": normal_data(2, 3)})
+    got = cost(op, {"B": (2,), "N": 3})
+    # max 6, subtract 6, sum 6, divide 6; exp 6; m, e and s are temporaries
+    assert (got.plain, got.calls, got.elements, got.total) == (24, 6, 2 + 6 + 2, 72)
+
+
+def test_a_gradient_that_costs_too_much_is_refused(registry: Registry) -> None:
+    op, _ = normal(registry.get("softmax"), {"x": normal_data(2, 3)})
+    with pytest.raises(grad.GradError, match="times its forward"):
+        check_cost(op, adjoint(op, ["x"]), {"B": (2,), "N": 3}, factor=1.0)
+
+
+def test_every_spec_that_derives_its_gradient_has_one(registry: Registry) -> None:
+    count = 0
+    for spec in registry.all():
+        if spec.grad is None or not spec.grad.derive:
+            continue
+        twice = False
+        for key in keys_of(spec, [DType.BF16]):
+            try:
+                op = normalise(bind(spec, key))
+            except DomainError:  # `require` refuses this key
+                continue
+            g = adjoint(op, spec.grad.wrt)
+            verify(g)
+            if not twice:
+                verify(adjoint(g, [t.name for t in g.inputs if t.dtype.is_inexact]))
+                twice = True
+            count += 1
+    assert count > 40
