@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import random
 import time
 from pathlib import Path
 
@@ -618,6 +619,51 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 def test_control_characters_do_not_reach_the_terminal() -> None:
     e = refused('op: "a\\e[31m"\ndoc: x')
     assert "\x1b" not in e.render()
+
+
+def test_no_edit_of_a_spec_gives_anything_but_an_error_with_a_place() -> None:
+    rng = random.Random(0)
+    texts = [
+        t for path in sorted(SPECS.glob("*.yaml")) for t in path.read_text(encoding="utf-8").split("\n---\n")
+    ]
+    bits = [
+        "[",
+        "]",
+        "{",
+        "*",
+        '"',
+        "'",
+        ":",
+        "|",
+        "#",
+        "\n",
+        "  ",
+        "@",
+        "None",
+        "-",
+        "(",
+        ")",
+        ",",
+        "sum[i]",
+        "T",
+        "λ",
+        "in ",
+    ]
+    refused_with: list[SpecError] = []
+    for _ in range(300):
+        text = rng.choice(texts)
+        for _ in range(rng.randint(1, 3)):
+            at, other = rng.randrange(len(text) + 1), rng.choice(texts)
+            end, start = at + rng.choice([0, 0, 1, 8, 60]), rng.randrange(len(other))
+            text = text[:at] + rng.choice([rng.choice(bits), "", other[start : start + 20]]) + text[end:]
+        try:
+            load_spec_text(text, "f")
+        except SpecError as e:
+            refused_with.append(e)
+    assert len(refused_with) > 200
+    for e in refused_with:
+        assert e.render()
+        assert all(x.place is not None for x in e.errors)
 
 
 # ------------------------------------------------------------------------------------------------- the registry
