@@ -30,6 +30,7 @@ from .values import (
     Array,
     from_array,
     is_representable,
+    least,
     product_is_exact,
     round_to,
     sum_error,
@@ -133,7 +134,7 @@ def rounded(v: Array, r: Array | None, is_exact: Array | bool, dtype: DType, rel
              absolute_error: float | None = None) -> tuple[Array, Array | None]:
     """The radius after one rounding to `dtype`: + u(|v| + r) + eta, except where the operation was exact."""
     u = dtype.u + U64 if relative is None else relative
-    eta = dtype.eta if absolute_error is None else absolute_error
+    eta = least(dtype) if absolute_error is None else absolute_error
     if r is None:
         if np.all(is_exact):
             return v, None
@@ -487,7 +488,7 @@ def _remainder(fn: Callable[[Array, Array], Array], cut: Callable[[Array], Array
             ra, rb = a.radius, b.radius
             inside = ra + np.maximum(np.abs(low), np.abs(high)) * rb + np.where(low == high, 0.0, np.abs(b.value))
             inside = np.where(np.isnan(inside), np.inf, inside)
-            r = np.where(unsure, inside + dtype.u * np.abs(v) + dtype.eta, 0.0 if r is None else r)
+            r = np.where(unsure, inside + dtype.u * np.abs(v) + least(dtype), 0.0 if r is None else r)
         sure = np.isfinite(a.value) & np.isfinite(b.value) & (b.value != 0)
         v, r = settled(v, r, dtype, is_free(a, b), ~sure)
         return Ball(v, dtype, unless_zero(r), typed=_typed(fn, a, b, dtype))

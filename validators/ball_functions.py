@@ -32,7 +32,7 @@ from .ball import (
     unless_zero,
     zero_if,
 )
-from .values import STORAGE, U64, Array, is_representable, philox4x32, round_to
+from .values import STORAGE, U64, Array, is_representable, least, philox4x32, round_to
 
 __all__ = ["call", "order_key", "power"]
 
@@ -209,8 +209,8 @@ def _relative(fn: str, dtype: DType) -> tuple[float, float]:
     own = 4 * U64 if ulp > 0.5 else U64
     if dtype in (DType.F16, DType.BF16):
         # Evaluated in f32 and rounded once.
-        return dtype.u + 2 * ulp * DType.F32.u + own, dtype.eta * 2
-    return 2 * ulp * dtype.u + own, 2 * ulp * dtype.eta
+        return dtype.u + 2 * ulp * DType.F32.u + own, least(dtype) * 2
+    return 2 * ulp * dtype.u + own, 2 * ulp * least(dtype)
 
 
 def _unary(fn: str, x: Ball, dtype: DType) -> Ball:

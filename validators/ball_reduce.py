@@ -15,7 +15,7 @@ import numpy as np
 
 from ..generator.types import DType, accum
 from .ball import Ball, cast, unless_zero
-from .values import STORAGE, U64, Array, lowest_unit, precision
+from .values import STORAGE, U64, Array, least, lowest_unit, precision
 
 __all__ = ["Accumulator", "contract", "identity", "reduce_", "scan", "sum_factor"]
 
@@ -141,10 +141,10 @@ def _product(b: Ball, dtype: DType) -> Ball:
     out = out + sum_factor(count) * (dtype.u + U64) * upper * (3 if dtype.is_complex else 1)
     # Partial products below the normal numbers lose bits, times all that may follow.
     largest = np.maximum(size + r, 1.0).prod(axis=-1)
-    out = out + np.where(v == 0, 0.0, sum_factor(count) * dtype.eta * largest)
+    out = out + np.where(v == 0, 0.0, sum_factor(count) * least(dtype) * largest)
     odd = np.where(size == 0, 1.0, size / np.where(size == 0, 1.0, lowest_unit(size)))
     tiny = np.minimum(np.where(size == 0, 1.0, size), 1.0).prod(axis=-1)
-    is_exact = ((odd.prod(axis=-1) <= 2.0 ** precision(dtype)) & (tiny >= dtype.eta * 2 ** (precision(dtype) + 1))
+    is_exact = ((odd.prod(axis=-1) <= 2.0 ** precision(dtype)) & (tiny >= least(dtype) * 2 ** (precision(dtype) + 1))
                 & (largest <= float(dtype.max)))
     special = ~np.isfinite(x).all(axis=-1)
     has_zero = ((x == 0) & (r == 0)).any(axis=-1) & ~special & (largest <= float(dtype.max))
@@ -156,7 +156,7 @@ def _product(b: Ball, dtype: DType) -> Ball:
         finite_part = np.maximum(np.where(np.isfinite(size), size, 1.0), 1.0).prod(axis=-1)
         shrink = np.where(np.isfinite(size), np.minimum(np.where(size == 0, 1.0, size), 1.0), 1.0).prod(axis=-1)
         # inf * (a partial product that underflowed to 0) would be nan
-        sure = special & ~open_ & (finite_part <= float(dtype.max)) & (shrink > dtype.eta * 2)
+        sure = special & ~open_ & (finite_part <= float(dtype.max)) & (shrink > least(dtype) * 2)
         out = np.where(special, np.where(sure & ~np.isfinite(v), 0.0, np.inf), out)
         v = np.where(special & ~sure, np.nan, v)
     return Ball(v, dtype, unless_zero(out), nonneg=b.nonneg)
@@ -317,7 +317,7 @@ def contract(a: Ball, b: Ball, axes: Sequence[int], shape: tuple[int, ...], dtyp
             spread = spread + mm(size_a, b.r)
         u = (wide.u + U64) * (3 if wide.is_complex else 1)
         whole = size + spread
-        products = spread + u * whole + n * wide.eta           # each product rounds once
+        products = spread + u * whole + n * least(wide)           # each product rounds once
         r = products + float(sum_factor(np.asarray(n))) * (wide.u + U64) * (whole + products)
         r = np.where(whole == 0, 0.0, r)
         if np.isfinite(unit):
@@ -481,7 +481,7 @@ class Accumulator:
                     most = self.size
                     grown = np.maximum(most - np.abs(v), 0.0) + sum_factor(self.count) * (self.wide.u + U64) * most
                     same = (self.r == 0) & ((self.odd <= 2.0 ** precision(self.wide)) | (self.count <= 1))
-                    r = np.where(same & np.isfinite(v), 0.0, grown + self.count * self.wide.eta)
+                    r = np.where(same & np.isfinite(v), 0.0, grown + self.count * least(self.wide))
                     exact_special = ~np.isfinite(v) & (self.r == 0) & ~np.isfinite(most)
                     r = np.where(np.isnan(r) | ~(most <= float(self.wide.max)), np.inf, r)
                     r = np.where(exact_special & np.isnan(v), 0.0, r)

@@ -97,8 +97,7 @@ def _tiny(shape: Shape, dtype: DType, rng: Rng) -> Array:
 
 
 def _denormal(shape: Shape, dtype: DType, rng: Rng) -> Array:
-    least = dtype.eta * 2 if dtype.eta else 2.0**-1074
-    small = rng.integers(-1000, 1001, shape) * least
+    small = rng.integers(-1000, 1001, shape) * (dtype.eta * 2 or 2.0**-1074)
     return np.where(rng.random(shape) < 0.25, rng.standard_normal(shape), small)
 
 

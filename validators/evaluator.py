@@ -403,7 +403,7 @@ class Evaluator:
         return out, None if written is None else written[take]
 
     # ------------------------------------------------------------------------------------------ reductions
-    def _axis_shape(self, d: Decl, body: Expr) -> Shape:
+    def axis_shape(self, d: Decl, body: Expr) -> Shape:
         """The extents of a reduced index: as declared, as the statement says, or those of a tensor it walks."""
         axis = self.reduced.get(d.id)
         extent = d.extent if d.extent is not None else axis.extent if axis is not None else None
@@ -421,7 +421,7 @@ class Evaluator:
         return (self.extents.extent(extent),)
 
     def _reduce(self, x: Reduce, space: Space, active: Active) -> Ball:
-        axes = [(d.id, self._axis_shape(d, x.body)) for d in x.indices]
+        axes = [(d.id, self.axis_shape(d, x.body)) for d in x.indices]
         for name, shape in axes:
             self.whole[name] = shape
         inner = space.extended(axes)

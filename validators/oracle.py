@@ -21,7 +21,22 @@ from typing import Any
 import numpy as np
 
 from ..generator.bound import BoundOp, Rule, Statement, Tensor
-from ..generator.expr import Bin, Decl, Expr, Load, Name, Num, Reduce, Star, show, walk
+from ..generator.expr import (
+    And,
+    Bin,
+    Decl,
+    Expr,
+    Load,
+    Name,
+    Num,
+    Or,
+    Reduce,
+    Select,
+    Star,
+    children,
+    show,
+    walk,
+)
 from ..generator.types import DType
 from .ball import Ball, cast, exact, select
 from .ball_reduce import Accumulator, identity
@@ -109,6 +124,8 @@ def survey(op: BoundOp, shapes: Mapping[str, Shape], attrs: Mapping[str, Any] | 
                      for e in whole for n in walk(e) if isinstance(n, Reduce)]
             points = max(points, free * max(inner, default=1))
             depth = max(depth, *inner) if inner else depth
+        with contextlib.suppress(KeyError):
+            _check_walks(m, s, {a.name: run.axis_shape(a.extent, a.pack) for a in s.axes})
         places = [(n.tensor, n.index) for e in (*whole, *s.assign.target.index) for n in walk(e) if isinstance(n, Load)]
         for tensor, index in (*places, (s.target, s.assign.target.index)):
             if tensor not in m.extents.shapes:
@@ -119,6 +136,41 @@ def survey(op: BoundOp, shapes: Mapping[str, Shape], attrs: Mapping[str, Any] | 
                         extent = m.extents.shapes[tensor][first]
                         ranges[n.tensor] = min(ranges.get(n.tensor, extent), extent)
     return Survey(points, depth, ranges)
+
+
+def _unguarded(x: Expr) -> Iterator[Load]:
+    """Loads that happen whatever the tests of the expression say."""
+    match x:
+        case Select(test=t):
+            yield from _unguarded(t)
+        case And(xs=xs) | Or(xs=xs):
+            yield from _unguarded(xs[0])
+        case _:
+            if isinstance(x, Load):
+                yield x
+            for c in children(x):
+                yield from _unguarded(c)
+
+
+def _check_walks(m: Evaluator, s: Statement, axes: Mapping[str, Shape]) -> None:
+    """An index that walks a stated extent stays within every tensor that it walks; raises OracleRefusal."""
+    places = [(s.target, s.assign.target.index)] if s.assign.guard is None else []
+    if s.assign.guard is None:
+        places += [(n.tensor, n.index) for n in _unguarded(s.assign.value)]
+    for tensor, index in places:
+        if tensor not in m.extents.shapes:
+            continue
+        shape = m.extents.shapes[tensor]
+        for e, first, count, spread in m.entries(tensor, index):
+            name = e.x.id if isinstance(e, Star) and isinstance(e.x, Name) else e.id if isinstance(e, Name) else ""
+            if name not in axes:
+                continue
+            walk_, have = axes[name], shape[first:first + count]
+            if len(walk_) < count or (len(walk_) > count and not spread):
+                raise OracleRefusal("rank", f"{m.op.name}: `{name}` has {len(walk_)} axes, `{tensor}` {count}")
+            for w, h in zip(walk_[len(walk_) - count:], have, strict=True):
+                if w > h and not (spread and h == 1):
+                    raise OracleRefusal("index", f"{m.op.name}: `{name}` walks {list(walk_)}, `{tensor}` has {list(have)}")
 
 
 @dataclass

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ..generator.types import DType
 
 __all__ = [
-    "ARRAY", "STORAGE", "U64", "Array", "dtype_of", "from_array", "is_representable", "lowest_unit", "philox4x32",
+    "ARRAY", "STORAGE", "U64", "Array", "dtype_of", "from_array", "is_representable", "least", "lowest_unit", "philox4x32",
     "precision", "product_is_exact", "round_to", "sum_error", "to_array", "to_integer",
 ]
 
@@ -45,6 +45,11 @@ _DTYPES = {array: dtype for dtype, array in ARRAY.items()}
 #: Significant bits and lowest exponent of a normal number (value = 1.xxx * 2**e).
 _FORMAT = {DType.F16: (11, -14), DType.BF16: (8, -126), DType.F32: (24, -126), DType.F64: (53, -1022),
            DType.C64: (24, -126), DType.C128: (53, -1022)}
+
+
+def least(dtype: DType) -> float:
+    """What one rounding near zero may be off by: half of the smallest subnormal, for f64 (which has no half) all of it."""
+    return dtype.eta or 2.0**-1074
 
 
 def dtype_of(array: Array) -> DType:
