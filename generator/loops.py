@@ -25,8 +25,30 @@ from dataclasses import dataclass, field, replace
 from .bound import Axis, BoundOp, Rule, Statement, Tensor
 from .errors import LowerError
 from .expr import (
-    FUNCTIONS, And, Assign, Bin, Call, Cmp, Decl, Expr, Fold, Item, Load, Name, Not, Num, Or, Reduce, Select, Star,
-    Target, children, map_children, show, show_block, walk,
+    FUNCTIONS,
+    And,
+    Assign,
+    Bin,
+    Call,
+    Cmp,
+    Decl,
+    Expr,
+    Fold,
+    Item,
+    Load,
+    Name,
+    Not,
+    Num,
+    Or,
+    Reduce,
+    Select,
+    Star,
+    Target,
+    children,
+    map_children,
+    show,
+    show_block,
+    walk,
 )
 from .normal import identity, plain_index
 from .plan import TILE, Plan, Tiled, plan
@@ -34,9 +56,32 @@ from .simplify import dead, inline, loads
 from .types import DType
 
 __all__ = [
-    "Accumulate", "ArgBegin", "ArgStep", "Buffer", "Check", "Elem", "Fail", "For", "HostCheck", "If", "Let", "Local",
-    "LoopProgram", "LoopStmt", "Nest", "Operand", "Set", "Size", "Store", "Stride", "Tile", "Var", "Walk", "lower",
-    "show_loops", "verify",
+    "Accumulate",
+    "ArgBegin",
+    "ArgStep",
+    "Buffer",
+    "Check",
+    "Elem",
+    "Fail",
+    "For",
+    "HostCheck",
+    "If",
+    "Let",
+    "Local",
+    "LoopProgram",
+    "LoopStmt",
+    "Nest",
+    "Operand",
+    "Set",
+    "Size",
+    "Store",
+    "Stride",
+    "Tile",
+    "Var",
+    "Walk",
+    "lower",
+    "show_loops",
+    "verify",
 ]
 
 # ================================================================================================ the level
@@ -292,7 +337,7 @@ class LoopProgram:
     checks: tuple[HostCheck, ...]
     nests: tuple[Nest, ...]
     buffers: tuple[Buffer, ...]
-    twins: tuple[tuple[str, str], ...]      # (output, input) that may be one tensor
+    twins: tuple[tuple[str, str], ...]  # (output, input) that may be one tensor
 
     def buffer(self, tensor: str) -> Buffer | None:
         return next((b for b in self.buffers if b.tensor == tensor), None)
@@ -300,7 +345,8 @@ class LoopProgram:
 
 # ================================================================================================ names
 
-_RESERVED = frozenset("""
+_RESERVED = frozenset(
+    """
 alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept const const_cast constexpr
 continue co_await co_return co_yield decltype default delete do double dynamic_cast else enum explicit export extern false
 float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private
@@ -308,7 +354,8 @@ protected public register reinterpret_cast requires return short signed sizeof s
 switch template this thread_local throw true try typedef typeid typename union unsigned using virtual void volatile wchar_t
 while xor xor_eq linux unix main e c ctx acc lo hi g thread error threadIdx blockIdx blockDim gridDim warpSize
 int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t Env bind ws rows in attr order bytes UNIT block begin end part count run
-""".split())
+""".split()
+)
 
 
 #: Names that the printers give to a walk's parts.
@@ -339,7 +386,12 @@ def _assign_names(op: BoundOp) -> dict[tuple[str, str], str]:
     things = [("tensor", t.name) for t in (*op.inputs, *op.outputs, *op.temps)]
     things += [("dim", d.name) for d in op.dims] + [("attr", a.name) for a in op.attrs]
     known = {a.name for a in op.attrs}
-    absent = {d.at: None for t in (*op.inputs, *op.outputs) for d in t.dims if d.at is not None and d.at not in known}
+    absent = {
+        d.at: None
+        for t in (*op.inputs, *op.outputs)
+        for d in t.dims
+        if d.at is not None and d.at not in known
+    }
     things += [("attr", n) for n in absent]
     for key in things:
         name = _fresh(key[1], lambda n: n in used)
@@ -392,9 +444,13 @@ class _Stmt:
         a = self.st.assign
         put = lambda e: _rename(e, names)  # noqa: E731
         target = replace(a.target, index=tuple(put(e) for e in a.target.index))
-        assign = replace(a, target=target, value=put(a.value), guard=None if a.guard is None else put(a.guard))
+        assign = replace(
+            a, target=target, value=put(a.value), guard=None if a.guard is None else put(a.guard)
+        )
         axes = tuple(replace(x, name=names.get(x.name, x.name)) for x in self.st.axes)
-        reduced = tuple((names.get(n, n), replace(x, name=names.get(x.name, x.name))) for n, x in self.st.reduced)
+        reduced = tuple(
+            (names.get(n, n), replace(x, name=names.get(x.name, x.name))) for n, x in self.st.reduced
+        )
         recur = None if self.st.recur is None else names.get(self.st.recur, self.st.recur)
         self.st = Statement(assign, axes, reduced, recur)
 
@@ -422,7 +478,14 @@ def _at(e: Expr, axis: str, back: bool) -> bool:
     """Whether an index entry is the axis, or (`back`) the axis minus a positive number."""
     if plain_index(e) == axis:
         return True
-    return back and isinstance(e, Bin) and e.op == "-" and plain_index(e.left) == axis and isinstance(e.right, Num) and e.right.value > 0
+    return (
+        back
+        and isinstance(e, Bin)
+        and e.op == "-"
+        and plain_index(e.left) == axis
+        and isinstance(e.right, Num)
+        and e.right.value > 0
+    )
 
 
 def _spots(index: tuple[Expr, ...], axis: str, back: bool) -> set[int]:
@@ -630,7 +693,9 @@ def _host_vars(x: Expr) -> set[str] | None:
         case Bin(op="//", left=a, right=b):
             va, vb = _host_vars(a), _host_vars(b)
             return va if va is not None and vb == set() else None
-    if any(isinstance(n, Load) or (isinstance(n, Name) and n.kind in ("index", "packindex")) for n in walk(x)):
+    if any(
+        isinstance(n, Load) or (isinstance(n, Name) and n.kind in ("index", "packindex")) for n in walk(x)
+    ):
         return None
     return set()
 
@@ -654,7 +719,9 @@ class _Lowering:
         self.base_level = 0
         self.tiles: dict[str, tuple[Expr, Expr]] = {}
         self.extents: dict[str, Axis] = {}
-        self.vars: dict[int, list[Tensor]] = {}    # scalars that several statements set, by the loop they live in
+        self.vars: dict[
+            int, list[Tensor]
+        ] = {}  # scalars that several statements set, by the loop they live in
 
     # -------------------------------------------------------------------------------------------- program
     def run(self) -> LoopProgram:
@@ -668,8 +735,17 @@ class _Lowering:
             self.place(tensor, groups)
         nests = tuple(self.nest(g) for g in groups)
         twins = tuple((o, i) for o, i in self.op.inplace if _twin_ok(self.op, groups, o, i))
-        return LoopProgram(self.op, self.plan.target, self.names, sizes, rules, tuple(self.checks), nests,
-                           tuple(self.buffers.values()), twins)
+        return LoopProgram(
+            self.op,
+            self.plan.target,
+            self.names,
+            sizes,
+            rules,
+            tuple(self.checks),
+            nests,
+            tuple(self.buffers.values()),
+            twins,
+        )
 
     def group(self, nodes: Sequence[_Stmt | _Loop]) -> list[list[_Stmt | _Loop]]:
         """Nests: each loop is one; consecutive statements without axes share one."""
@@ -700,8 +776,11 @@ class _Lowering:
                     continue
                 shared = [p for p, q in zip(paths[i], paths[j], strict=False) if p is q]
                 if not any(st.st.recur == p.axis.name for p in shared for st in p.stmts):
-                    raise LowerError(f"{self.op.name}: `{s.target}` and `{d.target}` recur along `{s.recur}`, "
-                                     "but cannot share its loop", place=s.assign.span.place if s.assign.span else None)
+                    raise LowerError(
+                        f"{self.op.name}: `{s.target}` and `{d.target}` recur along `{s.recur}`, "
+                        "but cannot share its loop",
+                        place=s.assign.span.place if s.assign.span else None,
+                    )
 
     def size(self, dim: str, expr: Expr) -> Size:
         self.begin()
@@ -754,9 +833,16 @@ class _Lowering:
                 break
             path.append(inner)
             nodes = inner.children
-        spots = [[_spots(ix, loop.axis.name, False) for s in users for n, ix, _ in s.accesses() if n == t.name] for loop in path]
-        dropped = frozenset(k for loop, sp in zip(path, spots, strict=True) if not loop.tile for k in set.intersection(*sp))
-        tiled = {k for loop, sp in zip(path, spots, strict=True) if loop.tile for k in set.intersection(*sp)} - dropped
+        spots = [
+            [_spots(ix, loop.axis.name, False) for s in users for n, ix, _ in s.accesses() if n == t.name]
+            for loop in path
+        ]
+        dropped = frozenset(
+            k for loop, sp in zip(path, spots, strict=True) if not loop.tile for k in set.intersection(*sp)
+        )
+        tiled = {
+            k for loop, sp in zip(path, spots, strict=True) if loop.tile for k in set.intersection(*sp)
+        } - dropped
         kept = [(k, d) for k, d in enumerate(dims) if k not in dropped]
         if home is not None and not kept:
             self.places[t.name] = _Place("scalar", dropped, self.names[("tensor", t.name)])
@@ -764,10 +850,16 @@ class _Lowering:
                 owner = id(path[-1]) if path else id(home)
                 self.vars.setdefault(owner, []).append(t)
             return
-        scope = "global" if home is None else "stack" if kept and all(k in tiled for k, _ in kept) else "thread"
+        scope = (
+            "global" if home is None else "stack" if kept and all(k in tiled for k, _ in kept) else "thread"
+        )
         self.places[t.name] = _Place("buffer", dropped)
-        self.buffers[t.name] = Buffer(t.name, t.dtype, scope,
-                                      tuple((k, _i64(TILE) if k in tiled else d.extent, d.pack) for k, d in kept))
+        self.buffers[t.name] = Buffer(
+            t.name,
+            t.dtype,
+            scope,
+            tuple((k, _i64(TILE) if k in tiled else d.extent, d.pack) for k, d in kept),
+        )
 
     def stride(self, t: Tensor, k: int) -> Expr:
         b = self.buffers.get(t.name)
@@ -818,7 +910,11 @@ class _Lowering:
         self.written = {s.st.target for s in stmts}
         chain: list[_Loop] = []
         nodes: list[_Stmt | _Loop] = group
-        while len(nodes) == 1 and isinstance(nodes[0], _Loop) and _independent(nodes[0].stmts, nodes[0].axis.name):
+        while (
+            len(nodes) == 1
+            and isinstance(nodes[0], _Loop)
+            and _independent(nodes[0].stmts, nodes[0].axis.name)
+        ):
             chain.append(nodes[0])
             nodes = nodes[0].children
             if chain[-1].tile:
@@ -851,11 +947,17 @@ class _Lowering:
             assert isinstance(s, _Stmt)
             for _, index, _ in s.accesses():
                 for e in index:
-                    if plain_index(e) is None and any(isinstance(n, Load) for n in walk(e)) and last not in _index_names(e):
+                    if (
+                        plain_index(e) is None
+                        and any(isinstance(n, Load) for n in walk(e))
+                        and last not in _index_names(e)
+                    ):
                         return True
         return False
 
-    def walk_over(self, axes: Sequence[WalkAxis], mode: str, parallel: bool, body: Callable[[], None]) -> None:
+    def walk_over(
+        self, axes: Sequence[WalkAxis], mode: str, parallel: bool, body: Callable[[], None]
+    ) -> None:
         frame = _Frame(walk=_WalkBuild(self.next_walk(), list(axes)))
         assert frame.walk is not None
         self.frames.append(frame)
@@ -902,8 +1004,10 @@ class _Lowering:
         assert frame.walk is not None
         key = ("element", tensor, base, lanes)
         if key not in frame.walk.operands:
-            new = _fresh(f"{self.names[('tensor', tensor)]}_p",
-                         lambda n: n in self.globals or any(n in f.names for f in self.frames))
+            new = _fresh(
+                f"{self.names[('tensor', tensor)]}_p",
+                lambda n: n in self.globals or any(n in f.names for f in self.frames),
+            )
             frame.names.add(new)
             frame.walk.operands[key] = Operand(new, "element", tensor, base, lanes)
         return frame.walk.operands[key].name
@@ -923,8 +1027,12 @@ class _Lowering:
         flat = self.is_flat(node.children)
         free = _independent(node.stmts, a.name)
         if a.pack:
-            self.walk_over([WalkAxis(a.name, a.extent, True)], "flat" if flat else "rows", False,
-                           lambda: self.nodes(node.children, node))
+            self.walk_over(
+                [WalkAxis(a.name, a.extent, True)],
+                "flat" if flat else "rows",
+                False,
+                lambda: self.nodes(node.children, node),
+            )
             return
         if node.tile:
             self.tile_loop(node)
@@ -970,8 +1078,12 @@ class _Lowering:
             return
         a = axes[0]
         if a.pack:
-            self.walk_over([WalkAxis(a.name, a.extent, True)], "flat" if len(axes) == 1 else "rows", False,
-                           lambda: self.inside(axes[1:], body))
+            self.walk_over(
+                [WalkAxis(a.name, a.extent, True)],
+                "flat" if len(axes) == 1 else "rows",
+                False,
+                lambda: self.inside(axes[1:], body),
+            )
             return
         frame = _Frame()
         self.frames.append(frame)
@@ -1046,8 +1158,16 @@ class _Lowering:
         value = self._value(x)
         if not isinstance(value, (Local, Num, Name)):
             # The name must be free in the inner scopes too: they may read it.
-            base = value.tensor if isinstance(value, Elem) else value.fn if isinstance(value, Call) and value.fn in FUNCTIONS else "t"
-            new = _fresh(f"{_c_name(base)}_v", lambda n: n in self.globals or any(n in f.names for f in saved))
+            base = (
+                value.tensor
+                if isinstance(value, Elem)
+                else value.fn
+                if isinstance(value, Call) and value.fn in FUNCTIONS
+                else "t"
+            )
+            new = _fresh(
+                f"{_c_name(base)}_v", lambda n: n in self.globals or any(n in f.names for f in saved)
+            )
             self.frames[-1].names.add(new)
             self.emit(Let(new, value))
             value = Local(new, dtype=x.dtype)
@@ -1084,7 +1204,9 @@ class _Lowering:
                 return self.junction(x, list(xs))
         return map_children(x, self.value)
 
-    def choose(self, test: Expr, first: list[LoopStmt], a: Expr, second: list[LoopStmt], b: Expr, x: Expr) -> Expr:
+    def choose(
+        self, test: Expr, first: list[LoopStmt], a: Expr, second: list[LoopStmt], b: Expr, x: Expr
+    ) -> Expr:
         assert x.dtype is not None
         name = self.name("pick")
         self.emit(Var(name, x.dtype, Num(0, dtype=x.dtype)))
@@ -1148,13 +1270,22 @@ class _Lowering:
             if var is None:
                 term(self.value(e), k)
                 continue
-            local = place is not None and self.buffers[t.name].scope in ("stack", "thread") and self.is_tile_dim(t.name, k)
+            local = (
+                place is not None
+                and self.buffers[t.name].scope in ("stack", "thread")
+                and self.is_tile_dim(t.name, k)
+            )
             for i, f in enumerate(self.frames):
                 if var in f.vars:
                     if f.walk is not None:
                         if not (local and self.walk_axis(f, var).tile):
                             lanes.setdefault(i, []).append((var, k))
-                    elif not (local and isinstance(f.vars[var][0], Local) and var in self.tiles and f.vars[var][0] == self.tiles[var][0]):
+                    elif not (
+                        local
+                        and isinstance(f.vars[var][0], Local)
+                        and var in self.tiles
+                        and f.vars[var][0] == self.tiles[var][0]
+                    ):
                         term(f.vars[var][1], k)
             if rest is not None:
                 term(self.value(rest), k)
@@ -1178,7 +1309,10 @@ class _Lowering:
                 v = plain_index(one)
                 if v is None or v in _index_names(other) or (e.op == "-" and one is e.right):
                     continue
-                if self.frames[self.binding(v)].walk is None or self.walk_axis(self.frames[self.binding(v)], v).tile:
+                if (
+                    self.frames[self.binding(v)].walk is None
+                    or self.walk_axis(self.frames[self.binding(v)], v).tile
+                ):
                     continue
                 rest = other if e.op == "+" else Bin("-", _i64(0), other, dtype=DType.I64)
                 return v, rest
@@ -1187,7 +1321,11 @@ class _Lowering:
     def check(self, e: Expr, extent: Expr, t: Tensor) -> None:
         if self.proven(e, extent):
             return
-        free = self.floor == 0 and not self.narrowed and not (self.current is not None and self.current.st.assign.guard is not None)
+        free = (
+            self.floor == 0
+            and not self.narrowed
+            and not (self.current is not None and self.current.st.assign.guard is not None)
+        )
         used = _host_vars(e)
         if free and used is not None and self.current is not None:
             box = (*self.current.axes, *(a for _, a in self.current.st.reduced))
@@ -1221,11 +1359,21 @@ class _Lowering:
             ab, ac = _shift(a)
             bb, bc = _shift(b)
             # a + d <= b, as  (ab) + ac + d <= (bb) + bc
-            if isinstance(ab, Num) and isinstance(ab.value, int) and bb == base and ab.value + ac + d - bc + c >= 0:
+            if (
+                isinstance(ab, Num)
+                and isinstance(ab.value, int)
+                and bb == base
+                and ab.value + ac + d - bc + c >= 0
+            ):
                 low = True
             if ab == base and bb == extent and c - ac - d + bc < 0:
                 high = True
-            if ab == base and isinstance(bb, Num) and isinstance(extent, Num) and bb.value + bc - d - ac + c < extent.value:
+            if (
+                ab == base
+                and isinstance(bb, Num)
+                and isinstance(extent, Num)
+                and bb.value + bc - d - ac + c < extent.value
+            ):
                 high = True
         return low and high
 
@@ -1278,7 +1426,9 @@ class _Lowering:
         test = rest[0] if len(rest) == 1 else And(tuple(rest), dtype=DType.BOOL)
         return replace(body, test=test), bounds
 
-    def bound(self, c: Expr, axes: list[Axis], order: list[str], bounds: dict[str, tuple[list[Expr], list[Expr]]]) -> bool:
+    def bound(
+        self, c: Expr, axes: list[Axis], order: list[str], bounds: dict[str, tuple[list[Expr], list[Expr]]]
+    ) -> bool:
         pairs = [_below(c)]
         if isinstance(c, Cmp) and c.op == "==":
             pairs = [(c.left, c.right, 0), (c.right, c.left, 0)]
@@ -1289,7 +1439,7 @@ class _Lowering:
             a, b, d = p
             for v, other, upper in ((plain_index(a), b, True), (plain_index(b), a, False)):
                 axis = next((x for x in axes if x.name == v and not x.pack), None)
-                if axis is None or v is None or _index_names(other) & set(order[order.index(v):]):
+                if axis is None or v is None or _index_names(other) & set(order[order.index(v) :]):
                     continue
                 if other.dtype is not DType.I64:
                     continue
@@ -1306,8 +1456,14 @@ class _Lowering:
                 return False
         return done
 
-    def accumulate(self, kind: str, dtype: DType, axes: list[Axis], body: Expr,
-                   bounds: dict[str, tuple[list[Expr], list[Expr]]]) -> Expr:
+    def accumulate(
+        self,
+        kind: str,
+        dtype: DType,
+        axes: list[Axis],
+        body: Expr,
+        bounds: dict[str, tuple[list[Expr], list[Expr]]],
+    ) -> Expr:
         a, last = axes[0], len(axes) == 1
         lo: Expr = _i64(0)
         hi: Expr = a.extent
@@ -1316,6 +1472,7 @@ class _Lowering:
             lo = _pick("max", lo, self.value(e))
         for e in his:
             hi = _pick("min", hi, self.value(e))
+        name = self.name(kind)
         frame = _Frame()
         self.frames.append(frame)
         var = ""
@@ -1331,10 +1488,11 @@ class _Lowering:
         loop: For | Walk
         if frame.walk is not None:
             w = frame.walk
-            loop = Walk(w.id, tuple(w.axes), tuple(w.operands.values()), (), "flat" if last else "rows", False)
+            loop = Walk(
+                w.id, tuple(w.axes), tuple(w.operands.values()), (), "flat" if last else "rows", False
+            )
         else:
             loop = For(var, lo, hi)
-        name = self.name(kind)
         self.emit(Accumulate(name, kind, dtype, loop, tuple(frame.out), value, last))
         return Local(name, dtype=dtype)
 
@@ -1346,7 +1504,11 @@ class _Lowering:
         def body() -> None:
             at: Expr = _i64(0)
             for a in axes:
-                here = self.walk_linear(self.frames[self.binding(a.name)], a.name) if a.pack else self.index_value(a.name)
+                here = (
+                    self.walk_linear(self.frames[self.binding(a.name)], a.name)
+                    if a.pack
+                    else self.index_value(a.name)
+                )
                 at = _bin("+", _bin("*", at, _count(a)), here)
             self.emit(ArgStep(name, r.kind, self.value(r.body), at))
 
@@ -1378,7 +1540,22 @@ class _Lowering:
         self.frames.pop()
         self.frames.pop()
         name = self.name(f"{_c_name(s.st.target)}_tile")
-        self.emit(Tile(name, r.dtype, TILE, count, t_var, k_var, _i64(0), k.extent, tuple(outer.out), tuple(inner.out), value, *probe))
+        self.emit(
+            Tile(
+                name,
+                r.dtype,
+                TILE,
+                count,
+                t_var,
+                k_var,
+                _i64(0),
+                k.extent,
+                tuple(outer.out),
+                tuple(inner.out),
+                value,
+                *probe,
+            )
+        )
         frame = _Frame()
         self.frames.append(frame)
         var = self.name(n.name)
@@ -1430,10 +1607,14 @@ def _twin_ok(op: BoundOp, groups: list[list[_Stmt | _Loop]], out: str, inp: str)
                     return False
                 target = ws.st.assign.target.index
                 shared = [p for p, q in zip(path, w_path, strict=False) if p is q]
-                same_row = all(_spots(index, p.axis.name, False) & _spots(target, p.axis.name, False) for p in shared)
+                same_row = all(
+                    _spots(index, p.axis.name, False) & _spots(target, p.axis.name, False) for p in shared
+                )
                 if not same_row:
                     return False
-                here = index == target and ws.st.assign.mode == "=" and not isinstance(s.st.assign.value, Reduce)
+                here = (
+                    index == target and ws.st.assign.mode == "=" and not isinstance(s.st.assign.value, Reduce)
+                )
                 if k > w or (k == w and not here):
                     return False
     return True
@@ -1455,7 +1636,9 @@ def _with_bases(op: BoundOp) -> BoundOp:
         mode = s.assign.mode
         if s.target not in seen and mode not in ("=", "set"):
             t = op.tensor(s.target)
-            axes = tuple(Axis(f"w{k}", d.extent, d.pack) for k, d in enumerate(d for d in t.dims if not d.keep))
+            axes = tuple(
+                Axis(f"w{k}", d.extent, d.pack) for k, d in enumerate(d for d in t.dims if not d.keep)
+            )
             index = tuple(_axis_ref(a) for a in axes)
             body.append(Statement(Assign(Target(t.name, index), "=", identity(mode, t.dtype)), axes))
         seen.add(s.target)
@@ -1587,7 +1770,10 @@ def _text(x: Expr) -> str:
             case Stride(tensor=t, dim=k):
                 return Name(f"{t}.s{k}")
             case Elem(ptr=p, index=ix, stride=st):
-                terms: list[Expr] = [put(i) if isinstance(s, Num) else Bin("*", put(i), put(s)) for i, s in zip(ix, st, strict=True)]
+                terms: list[Expr] = [
+                    put(i) if isinstance(s, Num) else Bin("*", put(i), put(s))
+                    for i, s in zip(ix, st, strict=True)
+                ]
                 total: Expr = terms[0] if terms else Num(0)
                 for t in terms[1:]:
                     total = Bin("+", total, t)
@@ -1633,8 +1819,10 @@ def _show(stmts: Sequence[LoopStmt], pad: str, out: list[str]) -> None:
             case ArgStep(name=n, value=v, at=at):
                 out.append(f"{pad}{n} takes {_text(v)} at {_text(at)}")
             case Tile():
-                out.append(f"{pad}tile {s.name}[{s.t} < {_text(s.count)} <= {s.size}] = sum {s.k} in {_text(s.lo)} .. {_text(s.hi)}"
-                           f" (columns when {_text(s.columns)} is 1)")
+                out.append(
+                    f"{pad}tile {s.name}[{s.t} < {_text(s.count)} <= {s.size}] = sum {s.k} in {_text(s.lo)} .. {_text(s.hi)}"
+                    f" (columns when {_text(s.columns)} is 1)"
+                )
                 _show(s.before, pad + "  ", out)
                 _show(s.body, pad + "    ", out)
                 out.append(f"{pad}    yield {_text(s.value)}")

@@ -62,7 +62,13 @@ def _names(x: Expr) -> set[str]:
 def tiled_reduction(s: Statement) -> Tiled | None:
     """The tile of a plain `y[…, n] = sum[k](…)` that has a load moving along both, else None."""
     a = s.assign
-    if not isinstance(a.value, Reduce) or a.value.kind != "sum" or a.mode != "=" or a.guard is not None or s.recur:
+    if (
+        not isinstance(a.value, Reduce)
+        or a.value.kind != "sum"
+        or a.mode != "="
+        or a.guard is not None
+        or s.recur
+    ):
         return None
     if len(s.reduced) != 1 or s.reduced[0][1].pack or not a.target.index or not s.axes:
         return None
@@ -78,6 +84,10 @@ def tiled_reduction(s: Statement) -> Tiled | None:
     if any(isinstance(x, Select) and {n, k} <= _names(x.test) for x in walk(body)):
         return None
     for x in walk(body):
-        if isinstance(x, Load) and any(plain_index(e) == n for e in x.index) and any(k in _names(e) for e in x.index):
+        if (
+            isinstance(x, Load)
+            and any(plain_index(e) == n for e in x.index)
+            and any(k in _names(e) for e in x.index)
+        ):
             return Tiled(n, k, x)
     return None

@@ -74,12 +74,22 @@ def table_row(op: BoundOp, symbol: str, dialect: str) -> dict[str, object]:
     inputs: dict[str, dict[str, object]] = {}
     for t in op.inputs:
         name = t.list_of or t.name
-        inputs[name] = {"name": name, "dtype": t.dtype.value, "list": t.list_of is not None, "optional": name in optional}
+        inputs[name] = {
+            "name": name,
+            "dtype": t.dtype.value,
+            "list": t.list_of is not None,
+            "optional": name in optional,
+        }
     return {
         "op": op.name,
         "symbol": symbol,
-        "key": {"types": dict(key.types), "static": dict(key.static), "present": dict(key.present),
-                "lengths": dict(key.lengths), "ranks": dict(key.ranks)},
+        "key": {
+            "types": dict(key.types),
+            "static": dict(key.static),
+            "present": dict(key.present),
+            "lengths": dict(key.lengths),
+            "ranks": dict(key.ranks),
+        },
         "inputs": list(inputs.values()),
         "attrs": [{"name": a.name, "kind": a.kind} for a in op.attrs],
         "outputs": [{"name": t.name, "dtype": t.dtype.value, "aux": t.aux} for t in op.outputs],

@@ -16,11 +16,42 @@ from contextlib import contextmanager
 
 from ..errors import LowerError
 from ..expr import (
-    FUNCTIONS, And, Bin, Call, Cmp, Expr, Fold, Item, Name, Not, Num, Or, Select, Un, walk,
+    FUNCTIONS,
+    And,
+    Bin,
+    Call,
+    Cmp,
+    Expr,
+    Fold,
+    Item,
+    Name,
+    Not,
+    Num,
+    Or,
+    Select,
+    Un,
+    walk,
 )
 from ..loops import (
-    Accumulate, ArgBegin, ArgStep, Check, Elem, Fail, For, If, Let, Local, LoopProgram, LoopStmt, Operand, Set, Store,
-    Stride, Tile, Var, Walk,
+    Accumulate,
+    ArgBegin,
+    ArgStep,
+    Check,
+    Elem,
+    Fail,
+    For,
+    If,
+    Let,
+    Local,
+    LoopProgram,
+    LoopStmt,
+    Operand,
+    Set,
+    Store,
+    Stride,
+    Tile,
+    Var,
+    Walk,
 )
 from ..normal import identity
 from ..types import DType
@@ -28,19 +59,30 @@ from ..types import DType
 __all__ = ["CLike", "compute_dtype", "compute_type", "storage_type"]
 
 _COMPUTE = {
-    DType.BOOL: "bool", DType.U8: "uint8_t", DType.I8: "int8_t", DType.I16: "int16_t", DType.I32: "int32_t",
-    DType.I64: "int64_t", DType.F16: "float", DType.BF16: "float", DType.F32: "float", DType.F64: "double",
-    DType.C64: "owk_c64", DType.C128: "owk_c128",
+    DType.BOOL: "bool",
+    DType.U8: "uint8_t",
+    DType.I8: "int8_t",
+    DType.I16: "int16_t",
+    DType.I32: "int32_t",
+    DType.I64: "int64_t",
+    DType.F16: "float",
+    DType.BF16: "float",
+    DType.F32: "float",
+    DType.F64: "double",
+    DType.C64: "owk_c64",
+    DType.C128: "owk_c128",
 }
 _STORAGE = _COMPUTE | {DType.BOOL: "uint8_t", DType.F16: "owk_f16", DType.BF16: "owk_bf16"}
 _HALF = (DType.F16, DType.BF16)
 _SMALL = (DType.U8, DType.I8, DType.I16)
 
 #: Functions with one text per compute type, owk_<name>_<dtype>.
-_FUNCTIONS = frozenset("""
+_FUNCTIONS = frozenset(
+    """
 exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh sigmoid
 erf erfc abs sign floor ceil trunc round fmod cdiv tdiv trem fmax fmin order conj
-""".split())
+""".split()
+)
 _TESTS = frozenset({"isnan", "isinf", "isfinite", "signbit"})
 
 
@@ -84,11 +126,13 @@ class CLike:
     def __init__(self, program: LoopProgram) -> None:
         self.p = program
         self.host = False
-        self.used: dict[str, str] = {}          # consts of the nest being printed: name -> its definition
+        self.used: dict[str, str] = {}  # consts of the nest being printed: name -> its definition
         self.lines: list[str] = []
         self.pad = ""
-        self.skip = ["return;"]                 # how the innermost loop leaves an iteration
-        self.operands: dict[str, tuple[Walk, int, Operand, str]] = {}   # name -> walk, position, operand, counter of a flat run
+        self.skip = ["return;"]  # how the innermost loop leaves an iteration
+        self.operands: dict[
+            str, tuple[Walk, int, Operand, str]
+        ] = {}  # name -> walk, position, operand, counter of a flat run
         self.shadows: dict[Stride, str] = {}
 
     # -------------------------------------------------------------------------------------------- text
@@ -281,7 +325,10 @@ class CLike:
             assert not literal or op != "/", "folded before"
             return f"owk_{name}_{d}({self.expr(x.left)}, {self.expr(x.right)})", _ATOM
         prec = {"+": _ADD, "-": _ADD, "*": _MUL}.get(op, _AND)
-        left, right = self.expr(x.left, prec if prec != _AND else _UNARY), self.expr(x.right, prec + 1 if prec != _AND else _UNARY)
+        left, right = (
+            self.expr(x.left, prec if prec != _AND else _UNARY),
+            self.expr(x.right, prec + 1 if prec != _AND else _UNARY),
+        )
         text = f"{left} {op} {right}"
         if d in _SMALL:
             return f"({compute_type(d)})({text})", _UNARY
@@ -315,7 +362,13 @@ class CLike:
         if fn in _TESTS:
             if not a.is_float:
                 lowest = fn == "signbit" and a.kind == "int"
-                return (f"{self.expr(args[0], _REL + 1)} < 0" if lowest else "true" if fn == "isfinite" else "false"), _REL
+                return (
+                    f"{self.expr(args[0], _REL + 1)} < 0"
+                    if lowest
+                    else "true"
+                    if fn == "isfinite"
+                    else "false"
+                ), _REL
             return f"owk_{fn}_{a}({self.expr(args[0])})", _ATOM
         if fn == "same":
             left, right = (self.expr(v) for v in args)
@@ -325,8 +378,11 @@ class CLike:
         if fn == "order" and not a.is_float:
             return f"(int64_t){self.expr(args[0], _UNARY)}", _UNARY
         if fn == "pow":
-            return (f"owk_pow_{a}({self.expr(args[0])}, {self.expr(args[1])})" if a.is_integer
-                    else self.power(args[0], args[1], a)), _ATOM
+            return (
+                f"owk_pow_{a}({self.expr(args[0])}, {self.expr(args[1])})"
+                if a.is_integer
+                else self.power(args[0], args[1], a)
+            ), _ATOM
         if fn == "complex":
             return f"owk_complex_{d}({', '.join(self.converted(v, _part(d)) for v in args)})", _ATOM
         if fn in ("real", "imag"):
@@ -402,7 +458,9 @@ class CLike:
             const = "const " if t.role == "input" else ""
             self.used[name] = f"{const}{ctype}* const {name} = e.{name};"
         elif b.scope == "thread":
-            self.used[name] = f"{ctype}* const {name} = ({ctype}*)(e.rows + thread * e.row_bytes + e.{name}_at);"
+            self.used[name] = (
+                f"{ctype}* const {name} = ({ctype}*)(e.rows + thread * e.row_bytes + e.{name}_at);"
+            )
         else:
             size = 1
             for _, extent, _ in b.dims:
@@ -421,7 +479,12 @@ class CLike:
         """A value as an element of dtype `d`."""
         if d in _HALF:
             # A cast to the half type at the root rounds here, once.
-            while isinstance(value, Call) and value.fn not in FUNCTIONS and _dtype(value) is d and _dtype(value.args[0]) is not d:
+            while (
+                isinstance(value, Call)
+                and value.fn not in FUNCTIONS
+                and _dtype(value) is d
+                and _dtype(value.args[0]) is not d
+            ):
                 return f"owk_f32_to_{d}({self.converted(value.args[0], DType.F32)})"
             return f"owk_f32_to_{d}({self.expr(value)})"
         return self.expr(value)
@@ -452,7 +515,9 @@ class CLike:
             case Var(name=n, dtype=d, value=v):
                 self.line(f"{compute_type(d)} {n} = {self.expr(v)};")
             case Set(name=n, mode=m, value=v):
-                self.line(f"{n} = {self.expr(v) if m in ('=', 'set') else self.combined(n, m, v, _dtype(v))};")
+                self.line(
+                    f"{n} = {self.expr(v) if m in ('=', 'set') else self.combined(n, m, v, _dtype(v))};"
+                )
             case Store():
                 self.store(s)
             case If():
@@ -512,8 +577,10 @@ class CLike:
         step = f"{s.var} += {s.step}" if s.step != 1 else f"++{s.var}"
         if s.kind == "simd" and self.ivdep:
             self.line(self.ivdep)
-        with self.indented(f"for (int64_t {s.var} = {self.expr(s.lo)}; {s.var} < {self.expr(s.hi, _REL + 1)}; {step}) {{",
-                           skip="continue;"):
+        with self.indented(
+            f"for (int64_t {s.var} = {self.expr(s.lo)}; {s.var} < {self.expr(s.hi, _REL + 1)}; {step}) {{",
+            skip="continue;",
+        ):
             self.block(s.body)
 
     # -------------------------------------------------------------------------------------------- walks
@@ -547,7 +614,10 @@ class CLike:
         """The loop over steps [lo, hi) of a walk whose position `a<id>` stands at lo."""
         g = f"g{w.id}"
         if w.mode == "rows":
-            with self.indented(f"for (int64_t {g} = {lo}; {g} < {hi}; ++{g}, owk_move(e.w{w.id}, a{w.id}, 1)) {{", skip="continue;"):
+            with self.indented(
+                f"for (int64_t {g} = {lo}; {g} < {hi}; ++{g}, owk_move(e.w{w.id}, a{w.id}, 1)) {{",
+                skip="continue;",
+            ):
                 for k, o in enumerate(w.operands):
                     self.line(self.pointer(w, k, o))
                 self.enter(w)
@@ -559,7 +629,9 @@ class CLike:
             def body() -> None:
                 if w.parallel and self.ivdep:
                     self.line(self.ivdep)
-                with self.indented(f"for (int64_t t{w.id} = 0; t{w.id} < n{w.id}; ++t{w.id}) {{", skip="continue;"):
+                with self.indented(
+                    f"for (int64_t t{w.id} = 0; t{w.id} < n{w.id}; ++t{w.id}) {{", skip="continue;"
+                ):
                     self.block(w.body)
 
             self.run(w, body, "", ";")
@@ -587,11 +659,16 @@ class CLike:
             return f"run{w.id}({', '.join(str(steps.get(o.name, f'{o.name}_s')) for o in w.operands)})"
 
         cases: list[dict[str, int]] = [dict.fromkeys(elements, 1)] if elements else []
-        inputs = [o.name for o in w.operands if o.kind == "element" and self.p.op.tensor(o.tensor).role == "input"]
+        inputs = [
+            o.name for o in w.operands if o.kind == "element" and self.p.op.tensor(o.tensor).role == "input"
+        ]
         if len(elements) > 1 and len(inputs) <= 2:
-            cases += [dict.fromkeys(elements, 1) | {i: 0} for i in inputs if len(elements) > len(inputs) or len(inputs) > 1]
-        chain = "".join(
-            f"{' && '.join(f'{n}_s == {v}' for n, v in c.items())} ? {call(c)} : " for c in cases)
+            cases += [
+                dict.fromkeys(elements, 1) | {i: 0}
+                for i in inputs
+                if len(elements) > len(inputs) or len(inputs) > 1
+            ]
+        chain = "".join(f"{' && '.join(f'{n}_s == {v}' for n, v in c.items())} ? {call(c)} : " for c in cases)
         if before or not cases:
             self.line(f"{before}{chain}{call({})}{after}")
             return
@@ -617,7 +694,11 @@ class CLike:
             self.leaf_sum(s) if isinstance(s.loop, For) else self.run_sum(s)
             return
         ctype = compute_type(s.dtype)
-        count = f"e.w{s.loop.id}.total" if isinstance(s.loop, Walk) else f"{self.expr(s.loop.hi, _ADD)} - {self.expr(s.loop.lo, _ADD + 1)}"
+        count = (
+            f"e.w{s.loop.id}.total"
+            if isinstance(s.loop, Walk)
+            else f"{self.expr(s.loop.hi, _ADD)} - {self.expr(s.loop.lo, _ADD + 1)}"
+        )
         if self.blocked(s):
             self.line(f"OwkCascade<{ctype}> {s.name}_c({count});")
         else:
@@ -635,15 +716,20 @@ class CLike:
             with self.indented("{"):
                 self.line(f"OwkAt<{self.width(w)}> a{w.id};")
                 self.line(f"owk_start(e.w{w.id}, a{w.id});")
-                with self.indented(f"for (int64_t g{w.id} = 0; g{w.id} < e.w{w.id}.total; ++g{w.id}, owk_move(e.w{w.id}, a{w.id}, 1)) {{",
-                                   skip="continue;"):
+                with self.indented(
+                    f"for (int64_t g{w.id} = 0; g{w.id} < e.w{w.id}.total; ++g{w.id}, owk_move(e.w{w.id}, a{w.id}, 1)) {{",
+                    skip="continue;",
+                ):
                     for k, o in enumerate(w.operands):
                         self.line(self.pointer(w, k, o))
                     self.enter(w)
                     body()
         else:
             f = s.loop
-            with self.indented(f"for (int64_t {f.var} = {self.expr(f.lo)}; {f.var} < {self.expr(f.hi, _REL + 1)}; ++{f.var}) {{", skip="continue;"):
+            with self.indented(
+                f"for (int64_t {f.var} = {self.expr(f.lo)}; {f.var} < {self.expr(f.hi, _REL + 1)}; ++{f.var}) {{",
+                skip="continue;",
+            ):
                 body()
         if self.blocked(s):
             self.line(f"const {ctype} {s.name} = {s.name}_c.value();")
@@ -657,8 +743,10 @@ class CLike:
             yield f"owk_sum<{ctype}>({lo}, {hi}, {step}", "})"
         elif s.kind in ("max", "min") and s.dtype is not DType.BOOL:
             join = self.joined_text(s.kind, s.dtype, "p", "q")
-            yield (f"owk_fold_lanes<{ctype}>({lo}, {hi}, {unit}, {step}",
-                   f"}}, []({ctype} p, {ctype} q) {self.inline}{{ return {join}; }})")
+            yield (
+                f"owk_fold_lanes<{ctype}>({lo}, {hi}, {unit}, {step}",
+                f"}}, []({ctype} p, {ctype} q) {self.inline}{{ return {join}; }})",
+            )
         else:
             yield f"owk_fold<{ctype}>({lo}, {hi}, {unit}, {step}", "})"
 
@@ -670,7 +758,9 @@ class CLike:
         f = s.loop
         assert isinstance(f, For)
         for opening, closing in self.reduction(s, self.expr(f.lo), self.expr(f.hi), f.var):
-            with self.indented(f"const {compute_type(s.dtype)} {s.name} = {opening}", f"{closing};", skip="return acc;"):
+            with self.indented(
+                f"const {compute_type(s.dtype)} {s.name} = {opening}", f"{closing};", skip="return acc;"
+            ):
                 self.step_body(s)
 
     def run_sum(self, s: Accumulate) -> None:
@@ -678,7 +768,7 @@ class CLike:
         assert isinstance(w, Walk)
         ctype = compute_type(s.dtype)
         if self.blocked(s):
-            self.line(f"OwkCascade<{ctype}> {s.name}_c(e.w{w.id}.total / e.w{w.id}.dim[e.w{w.id}.rank - 1] + 1);")
+            self.line(f"OwkCascade<{ctype}> {s.name}_c(owk_runs(e.w{w.id}));")
         else:
             self.line(f"{ctype} {s.name} = {self.expr(identity(s.kind, s.dtype))};")
         with self.indented("{"):
@@ -722,7 +812,9 @@ class CLike:
                     self.block(s.before)
                     if self.ivdep:
                         self.line(self.ivdep)
-                    with self.indented(f"for (int64_t {s.t} = 0; {s.t} < count; ++{s.t}) {{", skip="continue;"):
+                    with self.indented(
+                        f"for (int64_t {s.t} = 0; {s.t} < count; ++{s.t}) {{", skip="continue;"
+                    ):
                         self.block(s.body)
                         self.line(f"part[{s.t}] = {self.added(f'part[{s.t}]', s.value)};")
                 self.line(f"for (int64_t t = 0; t < {s.size}; ++t) {s.name}[t] = {s.name}[t] + part[t];")
@@ -736,13 +828,18 @@ class CLike:
             self.shadows[s.rows] = self.stride_name(s.rows)
         with self.indented(f"const auto {rows} = [&]({parameter}) {self.inline}{{", "};"):
             with self.indented(f"for (int64_t {s.t} = 0; {s.t} < {count}; ++{s.t}) {{"):
-                with self.indented(f"{s.name}[{s.t}] = owk_sum<{ctype}>({lo}, {hi}, [&]({ctype} acc, int64_t {s.k}) {self.inline}-> {ctype} {{", "});",
-                                   skip="return acc;"):
+                with self.indented(
+                    f"{s.name}[{s.t}] = owk_sum<{ctype}>({lo}, {hi}, [&]({ctype} acc, int64_t {s.k}) {self.inline}-> {ctype} {{",
+                    "});",
+                    skip="return acc;",
+                ):
                     self.block(s.before)
                     self.block(s.body)
                     self.line(f"return {self.added('acc', s.value)};")
         self.shadows = saved
-        self.line(f"if ({self.stride(s.columns)} == 1) {count} == {s.size} ? {columns}({s.size}) : {columns}({count});")
+        self.line(
+            f"if ({self.stride(s.columns)} == 1) {count} == {s.size} ? {columns}({s.size}) : {columns}({count});"
+        )
         if isinstance(s.rows, Stride):
             self.line(f"else if ({self.stride(s.rows)} == 1) {rows}(1);")
             self.line(f"else {rows}({self.stride(s.rows)});")

@@ -27,10 +27,10 @@ __all__ = ["Prologue"]
 class _Where:
     """How one tensor's dims sit in its physical axes: C expressions per logical dim."""
 
-    rank: str                                  # int32_t expression of the whole rank
-    order: str                                 # name of the OwkOrder of the axes that no attribute claims
-    scalar: dict[int, str] = field(default_factory=dict)           # dim position -> physical axis
-    pack: dict[int, tuple[str, str, str]] = field(default_factory=dict)   # position -> (order, first, rank)
+    rank: str  # int32_t expression of the whole rank
+    order: str  # name of the OwkOrder of the axes that no attribute claims
+    scalar: dict[int, str] = field(default_factory=dict)  # dim position -> physical axis
+    pack: dict[int, tuple[str, str, str]] = field(default_factory=dict)  # position -> (order, first, rank)
 
 
 class Prologue:
@@ -62,13 +62,27 @@ class Prologue:
 
     def absent_axes(self) -> list[str]:
         known = {a.name for a in self.op.attrs}
-        found = {d.at: None for t in (*self.op.inputs, *self.op.outputs) for d in t.dims if d.at is not None and d.at not in known}
+        found = {
+            d.at: None
+            for t in (*self.op.inputs, *self.op.outputs)
+            for d in t.dims
+            if d.at is not None and d.at not in known
+        }
         return list(found)
 
     def expr(self, x: Expr, need: int = 0) -> str:
         return self.c.expr(x, need)
 
-    def fail(self, code: str, *, which: object = -1, arg: object = -1, axis: object = -1, want: object = 0, got: object = 0) -> str:
+    def fail(
+        self,
+        code: str,
+        *,
+        which: object = -1,
+        arg: object = -1,
+        axis: object = -1,
+        want: object = 0,
+        got: object = 0,
+    ) -> str:
         return f"return owk_fail(error, {code}, {which}, {arg}, {axis}, {want}, {got});"
 
     # -------------------------------------------------------------------------------------------- Env
@@ -130,7 +144,9 @@ class Prologue:
             return known
         exprs = [d.expr for d in self.op.dims if d.expr is not None] + [r.expr for r in self.op.rules]
         exprs += [e for s in self.op.body for e in (s.assign.value, *s.assign.target.index)]
-        return 1 + max((n.lane for e in exprs for n in walk(e) if isinstance(n, Item) and n.id == a.name), default=-1)
+        return 1 + max(
+            (n.lane for e in exprs for n in walk(e) if isinstance(n, Item) and n.id == a.name), default=-1
+        )
 
     def linear_packs(self) -> list[str]:
         found: dict[str, None] = {}
@@ -153,14 +169,18 @@ class Prologue:
         line("owk_fail(error, OW_OK, -1, -1, -1, 0, 0);")
         line("e.error = error;")
         n_in = 1 + max(self.slot.values(), default=-1)
-        line(f"if (c->abi != OW_ABI || c->n_in < {n_in} || c->n_out < {len(self.op.outputs)} || c->n_attr < {len(self.op.attrs)})")
+        line(
+            f"if (c->abi != OW_ABI || c->n_in < {n_in} || c->n_out < {len(self.op.outputs)} || c->n_attr < {len(self.op.attrs)})"
+        )
         line(f"  {self.fail('OW_E_ABI', want='OW_ABI', got='c->abi')}")
         self.attrs()
         for t in self.op.inputs:
             k = self.slot[t.name]
             n = f"{self.tensor(t.name)}_t"
             line(f"const OwTensor* const {n} = c->in[{k}];")
-            line(f"if (!{n} || {n}->dtype.bits != {8 * t.dtype.bytes} || {n}->ndim > OW_MAX_RANK) {self.fail('OW_E_ABI', arg=k)}")
+            line(
+                f"if (!{n} || {n}->dtype.bits != {8 * t.dtype.bytes} || {n}->ndim > OW_MAX_RANK) {self.fail('OW_E_ABI', arg=k)}"
+            )
             const = storage_type(t.dtype)
             line(f"e.{self.tensor(t.name)} = (const {const}*)owk_data({n});")
         self.ranks()
@@ -188,7 +208,9 @@ class Prologue:
                 continue
             if a.kind in ("ints", "floats"):
                 length = self.length(a)
-                line(f"if ({at}.count != {length}) {self.fail('OW_E_ABI', arg=k, want=length, got=f'{at}.count')}")
+                line(
+                    f"if ({at}.count != {length}) {self.fail('OW_E_ABI', arg=k, want=length, got=f'{at}.count')}"
+                )
                 if length:
                     field_ = "f" if a.kind == "floats" else "i"
                     line(f"for (int32_t k = 0; k < {length}; ++k) e.{n}[k] = {at}.{field_}[k];")
@@ -214,8 +236,10 @@ class Prologue:
             ready = next((t for t in waiting if len(self.open_packs(t)) <= 1), None)
             if ready is None:
                 names = ", ".join(f"`{t.name}`" for t in waiting)
-                raise LowerError(f"{self.op.name}: the ranks of {names} cannot be told apart",
-                                 hint="one pack per input may have unknown rank; give others `{rank: …}`")
+                raise LowerError(
+                    f"{self.op.name}: the ranks of {names} cannot be told apart",
+                    hint="one pack per input may have unknown rank; give others `{rank: …}`",
+                )
             waiting.remove(ready)
             self.place_input(ready)
 
@@ -243,8 +267,16 @@ class Prologue:
         terms = self.rank_terms(t, skip=unknown[0] if unknown else None)
         if unknown:
             pack = unknown[0]
-            rank = f"{self.tensor(t.name)}_{self.dim(pack)}_rank" if self.broadcast(pack) else f"{self.dim(pack)}_rank"
-            line(f"const int32_t {rank} = {n}->ndim - ({terms});" if terms != "0" else f"const int32_t {rank} = {n}->ndim;")
+            rank = (
+                f"{self.tensor(t.name)}_{self.dim(pack)}_rank"
+                if self.broadcast(pack)
+                else f"{self.dim(pack)}_rank"
+            )
+            line(
+                f"const int32_t {rank} = {n}->ndim - ({terms});"
+                if terms != "0"
+                else f"const int32_t {rank} = {n}->ndim;"
+            )
             if terms != "0":
                 line(f"if ({rank} < 0) {self.fail('OW_E_RANK', arg=arg, want=terms, got=f'{n}->ndim')}")
             own = {pack: rank}
@@ -304,7 +336,9 @@ class Prologue:
         k, n = self.attr_at(name), self.attr(name)
         line = self.c.line
         line(f"int32_t {n}_axis;")
-        line(f"if (!owk_norm_axis(e.{n}, {rank}, &{n}_axis)) {self.fail('OW_E_AXIS', arg=k, want=rank, got=f'e.{n}')}")
+        line(
+            f"if (!owk_norm_axis(e.{n}, {rank}, &{n}_axis)) {self.fail('OW_E_AXIS', arg=k, want=rank, got=f'e.{n}')}"
+        )
         line(f"e.{n} = {n}_axis;")
 
     def locate(self, t: Tensor, rank: str, own: dict[str, str]) -> None:
@@ -328,8 +362,10 @@ class Prologue:
                 x, y = axes[i], axes[j]
                 assert x is not None
                 assert y is not None
-                line(f"if ({self.attr(x)}_axis == {self.attr(y)}_axis) "
-                     + self.fail("OW_E_AXIS", arg=self.attr_at(y), want=rank, got=f"{self.attr(y)}_axis"))
+                line(
+                    f"if ({self.attr(x)}_axis == {self.attr(y)}_axis) "
+                    + self.fail("OW_E_AXIS", arg=self.attr_at(y), want=rank, got=f"{self.attr(y)}_axis")
+                )
         line(f"const OwkOrder {order} = owk_free_axes({rank}, {' | '.join(masks) or '0'});")
         w = _Where(rank, order)
         fixed, packs = 0, []
@@ -392,7 +428,9 @@ class Prologue:
             order, first, rank = w.pack[k]
             arg = self.slot[tensor]
             if d.broadcast:
-                line(f"if (owk_join_pack(error, {t}, {order}, {first}, {rank}, &e.{n}, {arg})) return error->code;")
+                line(
+                    f"if (owk_join_pack(error, {t}, {order}, {first}, {rank}, &e.{n}, {arg})) return error->code;"
+                )
             elif i == 0:
                 line(f"owk_take_pack({t}, {order}, {first}, {rank}, &e.{n});")
             else:
@@ -400,8 +438,10 @@ class Prologue:
 
     def agree(self, t: Tensor, k: int, want: str) -> None:
         n, axis = f"{self.tensor(t.name)}_t", self.where[t.name].scalar[k]
-        self.c.line(f"if ({n}->shape[{axis}] != {want}) "
-                    + self.fail("OW_E_SHAPE", arg=self.slot[t.name], axis=axis, want=want, got=f"{n}->shape[{axis}]"))
+        self.c.line(
+            f"if ({n}->shape[{axis}] != {want}) "
+            + self.fail("OW_E_SHAPE", arg=self.slot[t.name], axis=axis, want=want, got=f"{n}->shape[{axis}]")
+        )
 
     def strides(self) -> None:
         for t in self.op.inputs:
@@ -420,7 +460,9 @@ class Prologue:
                 assert isinstance(d.extent, Name)
                 order, first, rank = w.pack[k]
                 if t.role == "input" and self.broadcast(d.extent.id):
-                    line(f"owk_join_strides({handle}, {order}, {first}, {rank}, e.{self.dim(d.extent.id)}, e.{n}_p{entry});")
+                    line(
+                        f"owk_join_strides({handle}, {order}, {first}, {rank}, e.{self.dim(d.extent.id)}, e.{n}_p{entry});"
+                    )
                 else:
                     line(f"owk_take_strides({handle}, {order}, {first}, {rank}, e.{n}_p{entry});")
             else:
@@ -470,8 +512,10 @@ class Prologue:
                 (al, ah), (bl, bh) = self.ends(a, axes), self.ends(b, axes)
                 if al == ah and bl == bh:
                     return self.expr(x), self.expr(x)
-                made = [f"owk_div_i64({p}, {q})" if op == "//" else f"({p}) * ({q})"
-                        for p, q in ((al, bl), (ah, bh))]
+                made = [
+                    f"owk_div_i64({p}, {q})" if op == "//" else f"({p}) * ({q})"
+                    for p, q in ((al, bl), (ah, bh))
+                ]
                 return f"owk_least({made[0]}, {made[1]})", f"owk_most({made[0]}, {made[1]})"
             case Call(fn="max" | "min" as fn, args=(a, b)):
                 (al, ah), (bl, bh) = self.ends(a, axes), self.ends(b, axes)
@@ -497,17 +541,23 @@ class Prologue:
                     order, first, r = w.pack[k]
                     extent = "1" if d.keep else f"e.{self.dim(d.extent.id)}.dim[l]"  # type: ignore[attr-defined]
                     first = "" if first == "0" else f"{first} + "
-                    line(f"for (int32_t l = 0; l < {r}; ++l) e.{n}_shape.dim[{order}.axis[{first}l]] = {extent};")
+                    line(
+                        f"for (int32_t l = 0; l < {r}; ++l) e.{n}_shape.dim[{order}.axis[{first}l]] = {extent};"
+                    )
                 else:
                     line(f"e.{n}_shape.dim[{w.scalar[k]}] = {'1' if d.keep else self.expr(d.extent)};")
                     if not d.keep and not isinstance(d.extent, Num):
-                        line(f"if (e.{n}_shape.dim[{w.scalar[k]}] < 0) "
-                             + self.fail("OW_E_SHAPE", axis=w.scalar[k], got=f"e.{n}_shape.dim[{w.scalar[k]}]"))
+                        line(
+                            f"if (e.{n}_shape.dim[{w.scalar[k]}] < 0) "
+                            + self.fail("OW_E_SHAPE", axis=w.scalar[k], got=f"e.{n}_shape.dim[{w.scalar[k]}]")
+                        )
             handle = f"{n}_t"
             line(f"const OwTensor* const {handle} = run ? c->out[{i}] : nullptr;")
             with self.c.indented("if (run) {"):
                 arg = f"c->n_in + {i}"
-                line(f"if (!{handle} || {handle}->dtype.bits != {8 * t.dtype.bytes}) {self.fail('OW_E_ABI', arg=arg)}")
+                line(
+                    f"if (!{handle} || {handle}->dtype.bits != {8 * t.dtype.bytes}) {self.fail('OW_E_ABI', arg=arg)}"
+                )
                 line(f"if (owk_same_shape(error, {handle}, e.{n}_shape, {arg})) return error->code;")
                 line(f"e.{n} = ({storage_type(t.dtype)}*)owk_data({handle});")
                 self.tensor_strides(t, handle)
@@ -541,7 +591,9 @@ class Prologue:
         line = self.c.line
         if self.p.buffers:
             line("const int64_t bytes = e.shared_bytes + e.row_bytes * owk_most(1, c->max_threads);")
-            line(f"if (bytes > 0 && (!c->workspace || c->workspace_bytes < bytes)) {self.fail('OW_E_WORKSPACE', want='bytes', got='c->workspace_bytes')}")
+            line(
+                f"if (bytes > 0 && (!c->workspace || c->workspace_bytes < bytes)) {self.fail('OW_E_WORKSPACE', want='bytes', got='c->workspace_bytes')}"
+            )
             if any(b.scope == "thread" for b in self.p.buffers):
                 line("e.rows = (char*)c->workspace + e.shared_bytes;")
         outs = [(i, t.name) for i, t in enumerate(self.op.outputs)]
@@ -552,11 +604,15 @@ class Prologue:
             line(f"const OwkSpan {self.tensor(o)}_span = owk_span({h});")
         for i, o in outs:
             for j, other in outs[:i]:
-                line(f"if (owk_meet({self.tensor(o)}_span, {self.tensor(other)}_span)) {self.fail('OW_E_OVERLAP', arg=f'c->n_in + {i}', got=f'c->n_in + {j}')}")
+                line(
+                    f"if (owk_meet({self.tensor(o)}_span, {self.tensor(other)}_span)) {self.fail('OW_E_OVERLAP', arg=f'c->n_in + {i}', got=f'c->n_in + {j}')}"
+                )
             for t in self.op.inputs:
                 h = f"{self.tensor(t.name)}_t"
                 same = f" && !owk_twins({self.tensor(o)}_t, {h})" if (o, t.name) in twins else ""
-                line(f"if (owk_meet({self.tensor(o)}_span, owk_span({h})){same}) {self.fail('OW_E_OVERLAP', arg=f'c->n_in + {i}', got=self.slot[t.name])}")
+                line(
+                    f"if (owk_meet({self.tensor(o)}_span, owk_span({h})){same}) {self.fail('OW_E_OVERLAP', arg=f'c->n_in + {i}', got=self.slot[t.name])}"
+                )
 
     # -------------------------------------------------------------------------------------------- walks
     def set_up(self, w: Walk) -> None:
@@ -568,11 +624,19 @@ class Prologue:
             if a.pack:
                 assert isinstance(a.extent, Name)
                 rows = [self.lane_pack(w, k, a.name, a.extent.id) for k in range(width)]
-                line(f"{{ const int64_t* const s[{width}] = {{{', '.join(rows)}}}; owk_axes(e.w{w.id}, e.{self.dim(a.extent.id)}, s); }}")
+                line(
+                    f"{{ const int64_t* const s[{width}] = {{{', '.join(rows)}}}; owk_axes(e.w{w.id}, e.{self.dim(a.extent.id)}, s); }}"
+                )
             else:
-                extent = self.expr(a.extent) if not a.tile else f"owk_round_up({self.expr(a.extent)}, {TILE}) / {TILE}"
+                extent = (
+                    self.expr(a.extent)
+                    if not a.tile
+                    else f"owk_round_up({self.expr(a.extent)}, {TILE}) / {TILE}"
+                )
                 steps = [self.lane_scalar(w, k, a.name, a.tile or 1) for k in range(width)]
-                line(f"{{ const int64_t s[{width}] = {{{', '.join(steps)}}}; owk_axis(e.w{w.id}, {extent}, s); }}")
+                line(
+                    f"{{ const int64_t s[{width}] = {{{', '.join(steps)}}}; owk_axis(e.w{w.id}, {extent}, s); }}"
+                )
         if w.parallel and w.mode == "flat":
             line(f"owk_sort(e.w{w.id});")
         line(f"owk_end(e.w{w.id});")

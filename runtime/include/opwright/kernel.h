@@ -263,6 +263,8 @@ static inline void owk_move(const OwkWalk<N>& w, OwkAt<N>& a, int64_t n) {
     ++a.pos[--l];
   }
 }
+template <int N> /* how many runs a walk has */
+static inline int64_t owk_runs(const OwkWalk<N>& w) { return w.total ? w.total / w.dim[w.rank - 1] : 0; }
 template <int N> /* how many elements lie in line from here, at most `left` */
 static inline int64_t owk_run(const OwkWalk<N>& w, const OwkAt<N>& a, int64_t left) {
   return owk_least(left, w.dim[w.rank - 1] - a.pos[w.rank - 1]);
