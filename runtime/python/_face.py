@@ -19,6 +19,7 @@ from .exceptions import (
     ProgramError,
 )
 from .load import core
+from .program import Program
 
 __all__ = [
     "MissingKernelError",
@@ -26,6 +27,7 @@ __all__ = [
     "OpIndexError",
     "OpTypeError",
     "OpValueError",
+    "Program",
     "ProgramError",
     "Tensor",
     "call_aten",

@@ -168,6 +168,11 @@ def set_bootstrap(loader: Callable[[], object] | None) -> None:
         _State.bootstrap, _State.ready = loader, False
 
 
+def is_ready() -> bool:
+    """Whether the bootstrap has run."""
+    return _State.ready
+
+
 def ensure() -> None:
     """Run the bootstrap if it has not run.  When it raises, the next use tries again."""
     if _State.ready:

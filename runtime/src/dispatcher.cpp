@@ -153,38 +153,41 @@ Request Dispatcher::request_for(const OpEntry& op, const Invocation& call) {
   return request;
 }
 
+// Ranks are asked about twice at most: first one call of each key without them, then, where the rows say that ranks
+// matter, one call of each key with them.
 std::vector<const Kernel*> Dispatcher::resolve_many(const std::vector<std::pair<OpEntry*, const Invocation*>>& calls) {
   std::vector<const Kernel*> kernels(calls.size(), nullptr);
-  std::vector<Request> requests;
-  std::vector<size_t> missing;  // the first call of each distinct key
-  std::unordered_map<std::string, bool> asked;
-  for (size_t k = 0; k < calls.size(); ++k) {
-    auto [op, call] = calls[k];
-    kernels[k] = lookup(*op, *call);
-    if (kernels[k] != nullptr) continue;
-    Key key;
-    append_key(*op, *call, true, key);
-    std::string identity = op->signature.name + '\n' + op->group + '\n' + std::string(key.data(), key.size());
-    if (!asked.emplace(std::move(identity), true).second) continue;
-    requests.push_back(request_for(*op, *call));
-    missing.push_back(k);
-  }
-  if (missing.empty()) return kernels;
   MissHook hook;
   {
     std::lock_guard lock(mutex_);
     hook = hook_;
   }
-  if (!hook)
-    fail(ErrorKind::Missing, "no kernel of op '", requests[0].op,
-         "' is loaded for these arguments, and nothing that could "
-         "supply one is installed");
-  std::vector<Resolution> answers = hook(requests);
-  if (answers.size() != requests.size())
-    fail(ErrorKind::Runtime, "the miss hook answered ", answers.size(), " of ", requests.size(), " requests");
-  for (size_t k = 0; k < missing.size(); ++k) {
-    auto [op, call] = calls[missing[k]];
-    kernels[missing[k]] = insert(*op, *call, std::move(answers[k]));
+  for (bool ranked : {false, true}) {
+    std::vector<Request> requests;
+    std::vector<size_t> missing;  // the first call of each distinct key
+    std::unordered_map<std::string, bool> asked;
+    for (size_t k = 0; k < calls.size(); ++k) {
+      auto [op, call] = calls[k];
+      if (kernels[k] == nullptr) kernels[k] = lookup(*op, *call);
+      if (kernels[k] != nullptr) continue;
+      Key key;
+      append_key(*op, *call, ranked, key);
+      std::string identity = op->signature.name + '\n' + op->group + '\n' + std::string(key.data(), key.size());
+      if (!asked.emplace(std::move(identity), true).second) continue;
+      requests.push_back(request_for(*op, *call));
+      missing.push_back(k);
+    }
+    if (missing.empty()) return kernels;
+    if (!hook)
+      fail(ErrorKind::Missing, "no kernel of op '", requests[0].op,
+           "' is loaded for these arguments, and nothing that could supply one is installed");
+    std::vector<Resolution> answers = hook(requests);
+    if (answers.size() != requests.size())
+      fail(ErrorKind::Runtime, "the miss hook answered ", answers.size(), " of ", requests.size(), " requests");
+    for (size_t k = 0; k < missing.size(); ++k) {
+      auto [op, call] = calls[missing[k]];
+      kernels[missing[k]] = insert(*op, *call, std::move(answers[k]));
+    }
   }
   for (size_t k = 0; k < calls.size(); ++k) {
     if (kernels[k] == nullptr) kernels[k] = lookup(*calls[k].first, *calls[k].second);
@@ -232,6 +235,7 @@ const Kernel* Dispatcher::insert(OpEntry& op, const Invocation& call, Resolution
     kernel->attr_index.push_back(at);
   }
   kernel->symbols = load_kernel(resolution.library, row.symbol);
+  kernel->library = resolution.library;
 
   const Kernel* made = kernel.get();
   {

@@ -107,7 +107,7 @@ PyMODINIT_FUNC PyInit__core() {
   PyObject* module = PyModule_Create(&module_def);
   if (module == nullptr) return nullptr;
   Ref held(module);
-  if (add_tensor_type(module) < 0 || add_ops(module) < 0) return nullptr;
+  if (add_tensor_type(module) < 0 || add_ops(module) < 0 || add_program(module) < 0) return nullptr;
   if (PyModule_AddIntConstant(module, "ABI", OW_ABI) < 0) return nullptr;
   return held.release();
 }

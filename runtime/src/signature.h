@@ -102,6 +102,7 @@ struct Kernel {
   KernelSymbols symbols;
   std::vector<std::optional<DType>> casts;  // per flat input
   std::vector<int> attr_index;              // per row attribute: index in the signature
+  std::string library;                      // path
 };
 
 // What the status of a kernel means in words: names op, argument and rule. `list_len` as in the call.

@@ -1,0 +1,232 @@
+// A program folder in memory, and its execution: no Python between nodes.
+// May include: dispatcher.h, expr.h. The format is docs/internals.md, "A program folder".
+//
+//   load   program_load.cpp   JSON -> Program; weights mapped; every call resolved to a kernel
+//   bind   program_bind.cpp   sizes of one binding of the symbols: layouts, prepared calls, the memory plan; cached
+//   run    program_run.cpp    patch pointers, run the nodes
+//
+// What depends on data (a register that is read, an extent that a call decides) is *dynamic*: its layout, its call's
+// preparation and its memory are made when its node is reached; everything else is made once per binding.
+#pragma once
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "dispatcher.h"
+#include "expr.h"
+#include "safetensors.h"
+
+namespace ow {
+
+struct Binding;
+
+struct Perturbation {
+  enum class Kind { Scale, BFloat16 } kind;
+  double factor = 1;
+};
+
+class Program {
+ public:
+  struct Port {  // an input or output by name
+    std::string name;
+    int value;
+    DType dtype;
+    int32_t rank;
+    bool scalar;
+    std::vector<std::string> shape;  // the extents' expressions, for people
+  };
+  struct CallInfo {
+    std::string id, op, site, aten, symbol, library;
+    std::vector<bool> list;  // per input of the op
+  };
+  // After each call: its index among the calls, its tensors (undefined: absent; weak scalars as rank-0 tensors), its
+  // attributes. Called while other nodes wait.
+  struct Seen {
+    int call;
+    const std::vector<Tensor>& inputs;
+    const std::vector<int32_t>& list_len;
+    const std::vector<std::pair<std::string, AttrValue>>& attrs;
+    const std::vector<Tensor>& outputs;
+  };
+  using Observer = std::function<void(const Seen&)>;
+  struct Result {
+    Tensor tensor;  // undefined for a register
+    Scalar scalar;
+  };
+  struct Plan {  // what a binding costs
+    int64_t arena, unshared;
+    int calls, dynamic;
+  };
+
+  // Needs the GIL: calls the miss hook.
+  static std::shared_ptr<Program> load(const std::string& folder);
+  ~Program();
+
+  const std::string& name() const { return name_; }
+  const Json& json() const { return json_; }
+  const std::vector<Port>& inputs() const { return inputs_; }
+  const std::vector<Port>& outputs() const { return outputs_; }
+  std::vector<CallInfo> calls() const;
+  int find_call(const std::string& id) const;  // -1: none
+
+  // `tensors` in the order of inputs(). One run at a time; others wait.
+  std::vector<Result> run(const std::vector<Tensor>& tensors, const Observer& observer = {},
+                          const std::unordered_map<int, Perturbation>& perturb = {});
+  std::map<std::string, int64_t> symbols(const std::vector<Tensor>& tensors) const;  // those that the inputs decide
+  Plan plan(const std::vector<Tensor>& tensors);
+
+  // One call by itself, on given inputs; `environment` gives what its attributes read.
+  std::vector<Tensor> run_call(int call, const std::vector<Operand>& flat, const std::vector<int32_t>& list_len,
+                               const std::map<std::string, int64_t>& environment);
+
+ private:
+  friend class Loader;
+  friend struct Binding;
+
+  struct Slot {  // a symbol or a register
+    std::string name;
+    bool is_symbol = false, dynamic = false;
+    DType dtype = DType::I64;
+    int64_t min = 0, max = INT64_MAX, divisor = 1;
+    int source = -1;  // value whose axis this symbol is
+    int axis = 0;
+  };
+
+  enum class Origin : uint8_t { Input, Weight, Made, View };
+  struct Value {
+    std::string id;
+    bool scalar = false, dynamic = false;
+    int slot = -1;  // registers
+    DType dtype = DType::F32;
+    std::vector<Expr> shape, strides;
+    Expr offset;
+    Origin origin = Origin::Made;
+    int root = -1;             // itself, or the base of a view
+    int port = -1;             // inputs: index among them
+    int maker = -1;            // node
+    Tensor data;               // weights and constants
+    std::vector<int> symbols;  // dynamic symbols that this value decides
+  };
+
+  struct Argument {
+    enum class Kind : uint8_t { Absent, Value, Scalar, Symbolic } kind = Kind::Absent;
+    int value = -1;
+    Scalar scalar;  // Symbolic: its kind tells the category
+    Expr expr;
+  };
+  struct Patch {  // an attribute (or item `at` of a list) that an expression decides
+    int attr, at;
+    Expr expr;
+  };
+  enum class Kind : uint8_t { Call, View, Register, Read, Copy, Assert };
+  struct Node {
+    Kind kind = Kind::Call;
+    bool dynamic = false;
+    int in = -1, out = -1;  // View, Read, Copy; Register: out is a slot; Read: out is a slot
+    Expr expr;              // Register, Assert
+    std::string message;    // Assert
+    // calls
+    int call = -1;  // index among the calls
+    std::string id, op_name, site, aten;
+    OpEntry* op = nullptr;
+    const Kernel* kernel = nullptr;
+    std::vector<Argument> args;  // flat
+    std::vector<int32_t> list_len;
+    std::vector<bool> list;
+    std::vector<AttrValue> attrs;  // in the order of the signature
+    std::vector<Patch> patches;
+    std::vector<int> outs;       // value, or -1
+    std::vector<int> last_uses;  // dynamic roots that nothing reads after this node
+  };
+  struct State {
+    int input;  // value: an input or a constant
+    int output;
+  };
+
+  Program() = default;
+  Binding& bind(const std::vector<Tensor>& tensors);
+  std::vector<Number> solve(const std::vector<Tensor>& tensors) const;
+  void check_symbol(const Slot& slot, int64_t extent, const std::string& where) const;
+  void evaluate_attrs(const Node& node, const std::vector<Number>& environment, std::vector<AttrValue>& attrs) const;
+  std::vector<std::pair<std::string, AttrValue>> named_attrs(const Node& node,
+                                                             const std::vector<AttrValue>& attrs) const;
+  [[noreturn]] void fail_in(const Node& node, const Error& error) const;
+  std::string describe(const Node& node) const;
+  void execute(Binding& binding, const Observer& observer, const std::unordered_map<int, Perturbation>& perturb);
+
+  std::string folder_, name_;
+  Json json_;
+  std::vector<Slot> slots_;
+  std::vector<Value> values_;
+  std::vector<Node> nodes_;
+  std::vector<int> calls_;  // node of each call
+  std::vector<Port> inputs_, outputs_;
+  std::vector<State> state_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Binding>> bindings_;  // the last used first
+};
+
+// ---- one binding of the symbols ----
+
+struct ValueLayout {
+  int32_t rank = 0;
+  int64_t offset = 0;  // in elements of the root
+  int64_t sizes[OW_MAX_RANK];
+  int64_t strides[OW_MAX_RANK];
+  int64_t numel() const {
+    int64_t n = 1;
+    for (int32_t k = 0; k < rank; ++k) n *= sizes[k];
+    return n;
+  }
+};
+
+// A call with everything but addresses.
+struct PreparedCall {
+  struct alignas(16) Item {
+    char bytes[16];
+  };
+  std::vector<OwTensor> tensors;  // inputs, then outputs
+  std::vector<const OwTensor*> pointers;
+  std::vector<Item> scalars;
+  std::vector<AttrValue> attrs;
+  std::vector<OwAttr> attr_words;
+  std::vector<OwShape> shapes;
+  std::vector<int64_t> cast_offset;     // per input: where its converted copy lies in the arena; -1: none
+  std::vector<int64_t> unread_offset;   // per output that nobody reads: its place in the arena; -1: it is a value
+  std::vector<int64_t> dense_strides;   // of converted copies and unread outputs
+  std::vector<StoragePtr> temporaries;  // dynamic calls own theirs
+  int64_t workspace_offset = -1, workspace_bytes = 0;
+  OwError error{};
+  OwCall call{};
+};
+
+int64_t dense_bytes(const OwTensor& t);  // of its elements, laid out densely
+
+struct Binding {
+  std::vector<int64_t> key;  // static symbols, and the number of threads
+  std::vector<Number> environment;
+  std::vector<ValueLayout> layouts;
+  std::vector<PreparedCall> calls;
+  std::vector<int64_t> arena_offset;  // per root value made by a static node that does not leave the program; else -1
+  std::vector<bool> leaves;           // per value: its memory is handed out
+  int64_t arena_bytes = 0, unshared_bytes = 0;
+
+  // of the run in progress
+  std::vector<char*> data;  // first element of each root, of each view
+  std::vector<StoragePtr> storage;
+  StoragePtr arena;
+
+  Binding(const Program& program, std::vector<Number> solved);
+  void place(const Program& program, int value);                    // evaluates its layout
+  void prepare(const Program& program, const Program::Node& node);  // everything but addresses; runs infer
+  void point(const Program::Node& node);                            // fills in the addresses
+
+ private:
+  void plan(const Program& program);
+};
+
+}  // namespace ow

@@ -1,0 +1,126 @@
+// See safetensors.h. The format: u64 length of the header, a JSON header, then the bytes of all tensors.
+#include "safetensors.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "error.h"
+#include "json.h"
+
+namespace ow {
+
+struct SafeTensors::Mapping {
+  char* data = nullptr;
+  size_t bytes = 0;
+  ~Mapping() {
+    if (data != nullptr) munmap(data, bytes);
+  }
+};
+
+namespace {
+constexpr struct {
+  const char* name;
+  DType dtype;
+} kNames[] = {
+    {"BOOL", DType::Bool}, {"U8", DType::U8},   {"I8", DType::I8},   {"I16", DType::I16},
+    {"I32", DType::I32},   {"I64", DType::I64}, {"F16", DType::F16}, {"BF16", DType::BF16},
+    {"F32", DType::F32},   {"F64", DType::F64}, {"C64", DType::C64}, {"C128", DType::C128},
+};
+}  // namespace
+
+SafeTensors SafeTensors::open(const std::string& path) {
+  SafeTensors out;
+  out.path_ = path;
+  out.mapping_ = std::make_shared<Mapping>();
+  Mapping& map = *out.mapping_;
+  int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) fail(ErrorKind::Program, path, ": cannot be opened: ", std::strerror(errno));
+  struct stat status;
+  if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) {
+    ::close(file);
+    fail(ErrorKind::Program, path, ": is not a file");
+  }
+  map.bytes = static_cast<size_t>(status.st_size);
+  if (map.bytes > 0) {
+    void* data = mmap(nullptr, map.bytes, PROT_READ, MAP_PRIVATE, file, 0);
+    int error = errno;
+    ::close(file);
+    if (data == MAP_FAILED) fail(ErrorKind::Program, path, ": cannot be mapped: ", std::strerror(error));
+    map.data = static_cast<char*>(data);
+  } else {
+    ::close(file);
+  }
+  if (map.bytes < 8) fail(ErrorKind::Program, path, ": is truncated: ", map.bytes, " bytes are no safetensors file");
+  uint64_t header;
+  std::memcpy(&header, map.data, 8);
+  if (header > map.bytes - 8)
+    fail(ErrorKind::Program, path, ": is truncated or no safetensors file: a header of ", header,
+         " bytes in a file of ", map.bytes);
+  const char* body = map.data + 8 + header;
+  size_t body_bytes = map.bytes - 8 - header;
+  Json json = Json::parse(std::string_view(map.data + 8, header), path + " (header)");
+  for (const auto& [name, value] : json.as_object(path)) {
+    if (name == "__metadata__") continue;
+    std::string where = path + ": tensor '" + name + "'";
+    Entry entry{};
+    const std::string& dtype = value.at("dtype", where).as_string(where);
+    bool known = false;
+    for (const auto& candidate : kNames) {
+      if (dtype == candidate.name) {
+        entry.dtype = candidate.dtype;
+        known = true;
+      }
+    }
+    if (!known) fail(ErrorKind::Program, where, " has the dtype ", dtype, ", which is not supported");
+    for (const Json& size : value.at("shape", where).as_array(where)) {
+      if (entry.rank == OW_MAX_RANK) fail(ErrorKind::Program, where, " has a rank over ", OW_MAX_RANK);
+      entry.sizes[entry.rank++] = size.as_int(where);
+    }
+    const std::vector<Json>& offsets = value.at("data_offsets", where).as_array(where);
+    if (offsets.size() != 2) fail(ErrorKind::Program, where, ": data_offsets must be two numbers");
+    int64_t begin = offsets[0].as_int(where), end = offsets[1].as_int(where);
+    int64_t want;
+    try {
+      want = checked_numel(entry.sizes, entry.rank, entry.dtype) * static_cast<int64_t>(item_size(entry.dtype));
+    } catch (const Error& error) {
+      fail(ErrorKind::Program, where, ": ", error.message());
+    }
+    if (begin < 0 || end < begin || end - begin != want)
+      fail(ErrorKind::Program, where, " of shape ", shape_text(entry.sizes, entry.rank), " needs ", want,
+           " bytes, the header gives it ", end - begin);
+    if (static_cast<uint64_t>(end) > body_bytes)
+      fail(ErrorKind::Program, path, ": is truncated: tensor '", name, "' ends at byte ", end,
+           " of the data, which has ", body_bytes);
+    entry.data = body + begin;
+    entry.bytes = static_cast<size_t>(want);
+    out.entries_.emplace(name, entry);
+  }
+  return out;
+}
+
+Tensor SafeTensors::get(const std::string& name) const {
+  const Entry& entry = entries_.at(name);
+  size_t item = item_size(entry.dtype), alignment = is_complex(entry.dtype) ? item / 2 : item;
+  if (reinterpret_cast<uintptr_t>(entry.data) % alignment != 0) {
+    Tensor copy = empty(entry.sizes, entry.rank, entry.dtype);
+    std::memcpy(copy.data(), entry.data, entry.bytes);
+    return copy;
+  }
+  Tensor t;
+  t.storage = StoragePtr::adopt(Storage::make_borrowed(
+      const_cast<char*>(entry.data), entry.bytes, true,
+      [](void* context) { delete static_cast<std::shared_ptr<Mapping>*>(context); },
+      new std::shared_ptr<Mapping>(mapping_)));
+  t.dtype = entry.dtype;
+  t.rank = entry.rank;
+  std::memcpy(t.sizes, entry.sizes, sizeof(int64_t) * static_cast<size_t>(entry.rank));
+  set_contiguous_strides(t.rank, t.sizes, t.strides);
+  return t;
+}
+
+}  // namespace ow
