@@ -38,17 +38,65 @@ class Finding:
     place: Place
 
     def to_json(self) -> dict[str, Any]:
-        return {"rule": self.rule, "message": self.message, "line": self.place.line, "column": self.place.column}
+        return {
+            "rule": self.rule,
+            "message": self.message,
+            "line": self.place.line,
+            "column": self.place.column,
+        }
 
     def __str__(self) -> str:
         return f"{self.place}: {self.rule}: {self.message}"
 
 
 _MATH = (
-    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "cbrt", "sin", "cos", "tan", "asin", "acos",
-    "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "pow", "fmod", "remainder",
-    "fma", "floor", "ceil", "trunc", "rint", "nearbyint", "round", "roundeven", "fabs", "copysign", "fmax", "fmin",
-    "ldexp", "frexp", "hypot", "scalbn", "logb", "ilogb", "lgamma", "tgamma",
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "sqrt",
+    "cbrt",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "atan2",
+    "sinh",
+    "cosh",
+    "tanh",
+    "asinh",
+    "acosh",
+    "atanh",
+    "erf",
+    "erfc",
+    "pow",
+    "fmod",
+    "remainder",
+    "fma",
+    "floor",
+    "ceil",
+    "trunc",
+    "rint",
+    "nearbyint",
+    "round",
+    "roundeven",
+    "fabs",
+    "copysign",
+    "fmax",
+    "fmin",
+    "ldexp",
+    "frexp",
+    "hypot",
+    "scalbn",
+    "logb",
+    "ilogb",
+    "lgamma",
+    "tgamma",
 )
 
 #: Functions outside the text that a kernel may declare and call: pure, or touching only the memory they are given.
@@ -65,22 +113,70 @@ BUILTINS = re.compile(
     r"|shufflevector|convertvector|reduce_(?:add|mul|max|min|and|or|xor)|elementwise_\w+|nontemporal_(?:store|load)"
 )
 # Atomics order memory between the threads of one call; none of them makes a float sum depend on that order.
-ATOMICS = frozenset({"__atomic_load_n", "__atomic_store_n", "__atomic_compare_exchange_n", "__atomic_fetch_or"})
+ATOMICS = frozenset(
+    {"__atomic_load_n", "__atomic_store_n", "__atomic_compare_exchange_n", "__atomic_fetch_or"}
+)
 
 #: Other names of the compiler's own.
-RESERVED = frozenset({
-    "__attribute__", "__attribute", "__restrict", "__restrict__", "__int128", "__bf16", "__fp16", "__alignof__",
-    "__ATOMIC_RELAXED", "__ATOMIC_ACQUIRE", "__ATOMIC_RELEASE", "__ATOMIC_ACQ_REL", "__ATOMIC_SEQ_CST", "__extension__",
-    "__INT64_MAX__", "__INT32_MAX__", "__FLT_MAX__", "__DBL_MAX__", "__FLT_MIN__", "__DBL_MIN__",
-})
+RESERVED = frozenset(
+    {
+        "__attribute__",
+        "__attribute",
+        "__restrict",
+        "__restrict__",
+        "__int128",
+        "__bf16",
+        "__fp16",
+        "__alignof__",
+        "__ATOMIC_RELAXED",
+        "__ATOMIC_ACQUIRE",
+        "__ATOMIC_RELEASE",
+        "__ATOMIC_ACQ_REL",
+        "__ATOMIC_SEQ_CST",
+        "__extension__",
+        "__INT64_MAX__",
+        "__INT32_MAX__",
+        "__FLT_MAX__",
+        "__DBL_MAX__",
+        "__FLT_MIN__",
+        "__DBL_MIN__",
+    }
+)
 
-ATTRIBUTES = frozenset({
-    "vector_size", "aligned", "always_inline", "noinline", "may_alias", "unused", "maybe_unused", "hot", "cold",
-    "const", "pure", "flatten", "likely", "unlikely", "nodiscard", "noreturn", "visibility", "gnu", "optimize",
-    "ext_vector_type", "nothrow", "assume_aligned", "nonnull", "unroll",
-})
-PRAGMAS = re.compile(r"#\s*pragma\s+(?:GCC\s+(?:ivdep|unroll\s+\d+)|omp\s+simd\b.*|clang\s+loop\b.*|once)\s*$")
-INCLUDES = re.compile(r"#\s*include\s*(?:\"opwright/abi\.h\"|<stdint\.h>)\s*$")
+ATTRIBUTES = frozenset(
+    {
+        "vector_size",
+        "aligned",
+        "always_inline",
+        "noinline",
+        "may_alias",
+        "unused",
+        "maybe_unused",
+        "hot",
+        "cold",
+        "const",
+        "pure",
+        "flatten",
+        "likely",
+        "unlikely",
+        "nodiscard",
+        "noreturn",
+        "visibility",
+        "gnu",
+        "optimize",
+        "ext_vector_type",
+        "nothrow",
+        "assume_aligned",
+        "nonnull",
+        "unroll",
+    }
+)
+PRAGMAS = re.compile(
+    r"#\s*pragma\s+(?:GCC\s+(?:ivdep|unroll\s+\d+)|omp\s+simd\b.*|clang\s+loop\b.*|once)\s*$"
+)
+# The helper headers are ours, trusted and reviewed; their texts take part in every kernel's hash.
+INCLUDES = re.compile(r"#\s*include\s*(?:\"opwright/(?:abi|kernel|scalar)\.h\"|<stdint\.h>)\s*$")
+_HELPER = re.compile(r"owk_\w+")
 DIRECTIVES = ("include", "define", "undef", "pragma")
 
 # Names that mean something else to libclang than to the compiler, or to one build than to the next.
@@ -101,26 +197,93 @@ def _kinds(*names: str) -> frozenset[Any]:
 #: Cursor kinds that may stand anywhere in a kernel.
 KINDS = _kinds(
     # declarations
-    "NAMESPACE", "LINKAGE_SPEC", "FUNCTION_DECL", "FUNCTION_TEMPLATE", "VAR_DECL", "PARM_DECL", "FIELD_DECL",
-    "STRUCT_DECL", "CLASS_DECL", "UNION_DECL", "ENUM_DECL", "ENUM_CONSTANT_DECL", "TYPEDEF_DECL", "TYPE_ALIAS_DECL",
-    "TEMPLATE_TYPE_PARAMETER", "TEMPLATE_NON_TYPE_PARAMETER", "CLASS_TEMPLATE", "CLASS_TEMPLATE_PARTIAL_SPECIALIZATION",
-    "TYPE_ALIAS_TEMPLATE_DECL", "STATIC_ASSERT", "CXX_METHOD", "CXX_ACCESS_SPEC_DECL", "UNEXPOSED_DECL",
-    "USING_DECLARATION", "USING_DIRECTIVE", "CONSTRUCTOR",
+    "NAMESPACE",
+    "LINKAGE_SPEC",
+    "FUNCTION_DECL",
+    "FUNCTION_TEMPLATE",
+    "VAR_DECL",
+    "PARM_DECL",
+    "FIELD_DECL",
+    "STRUCT_DECL",
+    "CLASS_DECL",
+    "UNION_DECL",
+    "ENUM_DECL",
+    "ENUM_CONSTANT_DECL",
+    "TYPEDEF_DECL",
+    "TYPE_ALIAS_DECL",
+    "TEMPLATE_TYPE_PARAMETER",
+    "TEMPLATE_NON_TYPE_PARAMETER",
+    "CLASS_TEMPLATE",
+    "CLASS_TEMPLATE_PARTIAL_SPECIALIZATION",
+    "TYPE_ALIAS_TEMPLATE_DECL",
+    "STATIC_ASSERT",
+    "CXX_METHOD",
+    "CXX_ACCESS_SPEC_DECL",
+    "UNEXPOSED_DECL",
+    "USING_DECLARATION",
+    "USING_DIRECTIVE",
+    "CONSTRUCTOR",
     # references
-    "TYPE_REF", "TEMPLATE_REF", "NAMESPACE_REF", "MEMBER_REF", "OVERLOADED_DECL_REF", "VARIABLE_REF",
+    "TYPE_REF",
+    "TEMPLATE_REF",
+    "NAMESPACE_REF",
+    "MEMBER_REF",
+    "OVERLOADED_DECL_REF",
+    "VARIABLE_REF",
     # expressions
-    "UNEXPOSED_EXPR", "DECL_REF_EXPR", "MEMBER_REF_EXPR", "CALL_EXPR", "INTEGER_LITERAL", "FLOATING_LITERAL",
-    "CHARACTER_LITERAL", "STRING_LITERAL", "PAREN_EXPR", "UNARY_OPERATOR", "ARRAY_SUBSCRIPT_EXPR", "BINARY_OPERATOR",
-    "COMPOUND_ASSIGNMENT_OPERATOR", "CONDITIONAL_OPERATOR", "CSTYLE_CAST_EXPR", "COMPOUND_LITERAL_EXPR",
-    "INIT_LIST_EXPR", "CXX_STATIC_CAST_EXPR", "CXX_REINTERPRET_CAST_EXPR", "CXX_CONST_CAST_EXPR",
-    "CXX_FUNCTIONAL_CAST_EXPR", "CXX_BOOL_LITERAL_EXPR", "CXX_NULL_PTR_LITERAL_EXPR", "CXX_UNARY_EXPR",
-    "CXX_THIS_EXPR", "SIZE_OF_PACK_EXPR", "BUILTIN_BIT_CAST_EXPR",
+    "UNEXPOSED_EXPR",
+    "DECL_REF_EXPR",
+    "MEMBER_REF_EXPR",
+    "CALL_EXPR",
+    "INTEGER_LITERAL",
+    "FLOATING_LITERAL",
+    "CHARACTER_LITERAL",
+    "STRING_LITERAL",
+    "PAREN_EXPR",
+    "UNARY_OPERATOR",
+    "ARRAY_SUBSCRIPT_EXPR",
+    "BINARY_OPERATOR",
+    "COMPOUND_ASSIGNMENT_OPERATOR",
+    "CONDITIONAL_OPERATOR",
+    "CSTYLE_CAST_EXPR",
+    "COMPOUND_LITERAL_EXPR",
+    "INIT_LIST_EXPR",
+    "CXX_STATIC_CAST_EXPR",
+    "CXX_REINTERPRET_CAST_EXPR",
+    "CXX_CONST_CAST_EXPR",
+    "CXX_FUNCTIONAL_CAST_EXPR",
+    "CXX_BOOL_LITERAL_EXPR",
+    "CXX_NULL_PTR_LITERAL_EXPR",
+    "CXX_UNARY_EXPR",
+    "CXX_THIS_EXPR",
+    "SIZE_OF_PACK_EXPR",
+    "BUILTIN_BIT_CAST_EXPR",
+    "LAMBDA_EXPR",
     # statements
-    "COMPOUND_STMT", "CASE_STMT", "DEFAULT_STMT", "IF_STMT", "SWITCH_STMT", "WHILE_STMT", "DO_STMT", "FOR_STMT",
-    "CONTINUE_STMT", "BREAK_STMT", "RETURN_STMT", "NULL_STMT", "DECL_STMT", "CXX_FOR_RANGE_STMT", "UNEXPOSED_STMT",
+    "COMPOUND_STMT",
+    "CASE_STMT",
+    "DEFAULT_STMT",
+    "IF_STMT",
+    "SWITCH_STMT",
+    "WHILE_STMT",
+    "DO_STMT",
+    "FOR_STMT",
+    "CONTINUE_STMT",
+    "BREAK_STMT",
+    "RETURN_STMT",
+    "NULL_STMT",
+    "DECL_STMT",
+    "CXX_FOR_RANGE_STMT",
+    "UNEXPOSED_STMT",
     # attributes (their names are checked by token)
-    "UNEXPOSED_ATTR", "CONST_ATTR", "PURE_ATTR", "VISIBILITY_ATTR", "ALIGNED_ATTR", "WARN_UNUSED_RESULT_ATTR",
-    "OPENMP_SIMD_DIRECTIVE" if hasattr(_K, "OPENMP_SIMD_DIRECTIVE") else "OMP_SIMD_DIRECTIVE", "OMP_SIMD_DIRECTIVE",
+    "UNEXPOSED_ATTR",
+    "CONST_ATTR",
+    "PURE_ATTR",
+    "VISIBILITY_ATTR",
+    "ALIGNED_ATTR",
+    "WARN_UNUSED_RESULT_ATTR",
+    "OPENMP_SIMD_DIRECTIVE" if hasattr(_K, "OPENMP_SIMD_DIRECTIVE") else "OMP_SIMD_DIRECTIVE",
+    "OMP_SIMD_DIRECTIVE",
 )
 _CHUNK_TYPE = "void (void *, long, long, int)"
 _RUN, _WORKSPACE = ("int (const OwCall *)", "long (const OwCall *)")
@@ -132,15 +295,20 @@ def _index() -> Any:
     try:
         return cindex.Index.create()
     except cindex.LibclangError as error:
-        raise LintUnavailable(f"libclang does not load: {error}", hint="pip install 'libclang>=18.1,<19'") from None
+        raise LintUnavailable(
+            f"libclang does not load: {error}", hint="pip install 'libclang>=18.1,<19'"
+        ) from None
 
 
 class _Lint:
     def __init__(self, source: str, symbols: Sequence[str], arguments: Sequence[str]) -> None:
         self.source, self.lines = source, source.split("\n")
         self.found: list[Finding] = []
-        self.entries = {s + tail: kind for s in symbols for tail, kind in
-                        (("", _RUN), ("_infer", _RUN), ("_workspace", _WORKSPACE))}
+        self.entries = {
+            s + tail: kind
+            for s in symbols
+            for tail, kind in (("", _RUN), ("_infer", _RUN), ("_workspace", _WORKSPACE))
+        }
         self.defined: set[str] = set()
         self.arguments = arguments
 
@@ -181,7 +349,8 @@ class _Lint:
         if word not in DIRECTIVES:
             self.report("preprocessor", f"`#{word}`: a kernel's text says the same to every compiler", number)
         elif word == "include" and not INCLUDES.fullmatch(code):
-            self.report("include", f"`{line}`: a kernel includes opwright/abi.h and stdint.h only", number)
+            allowed = "opwright/abi.h, kernel.h, scalar.h and stdint.h"
+            self.report("include", f"`{line}`: a kernel includes {allowed} only", number)
         elif word == "pragma" and not PRAGMAS.fullmatch(code):
             self.report("pragma", f"`{line}` is not on the list", number)
 
@@ -196,8 +365,10 @@ class _Lint:
             elif text.startswith("__") and not _reserved_is_allowed(text):
                 self.report("call", f"`{text}` is not on the list of builtins", where.line, where.column)
             follower = words[k + 1] if k + 1 < len(words) else None
-            doubled = follower is not None and text == follower.spelling == "[" and (
-                follower.location.offset == where.offset + 1
+            doubled = (
+                follower is not None
+                and text == follower.spelling == "["
+                and (follower.location.offset == where.offset + 1)
             )
             if text in ("__attribute__", "__attribute", "__declspec") or doubled:
                 self.attributes(words[k + 1 : k + 60])
@@ -218,7 +389,9 @@ class _Lint:
                 before = tokens[k - 1].spelling if k else ""
                 if before in ("(", "[", ",", "::") and text.strip("_") not in ATTRIBUTES:
                     where = t.location
-                    self.report("attribute", f"attribute `{text}` is not on the list", where.line, where.column)
+                    self.report(
+                        "attribute", f"attribute `{text}` is not on the list", where.line, where.column
+                    )
 
     # -- the tree
     def tree(self, unit: Any) -> None:
@@ -241,6 +414,8 @@ class _Lint:
         elif kind == _K.UNEXPOSED_DECL:
             if [t.spelling for t in c.get_tokens()] != [";"]:
                 self.at("construct", "a declaration that libclang does not name", c)
+        elif kind == _K.LAMBDA_EXPR:
+            self.closure(c, above)
         elif kind in (_K.FUNCTION_DECL, _K.FUNCTION_TEMPLATE):
             self.function(c)
         elif kind in (_K.VAR_DECL, _K.FIELD_DECL, _K.PARM_DECL):
@@ -296,22 +471,51 @@ class _Lint:
         callee = c.referenced
         name = c.spelling
         if callee is None:
-            names = [n.spelling for n in c.walk_preorder() if n.kind == _K.OVERLOADED_DECL_REF]
-            if not names or names[0] not in self.defined | CALLS:
-                self.at("call", f"a call of `{names[0] if names else name or '?'}` that libclang does not resolve", c)
+            names = [
+                n.spelling for n in c.walk_preorder() if n.kind == _K.OVERLOADED_DECL_REF
+            ] or _in_parentheses(c)
+            if not names or not (names[0] in self.defined | CALLS or _HELPER.fullmatch(names[0])):
+                self.at(
+                    "call",
+                    f"a call of `{names[0] if names else name or '?'}` that libclang does not resolve",
+                    c,
+                )
             return
         if callee.kind in (_K.FUNCTION_DECL, _K.FUNCTION_TEMPLATE, _K.CXX_METHOD):
-            own = name in self.defined or name in CALLS or name.startswith("operator")
+            own = name in self.defined or name in CALLS or name.startswith("operator") or _is_helper(callee)
             if not own and not name.startswith("__"):  # the compiler's own names are seen by `tokens`
                 self.at("call", f"`{name}` is not on the list of calls", c)
             return
-        if callee.kind == _K.CONSTRUCTOR and (_in_file(callee) or callee.semantic_parent.spelling.startswith("Ow")):
-            return  # its own, or a plain copy of a struct of abi.h
+        if callee.kind == _K.CONSTRUCTOR and (
+            _in_file(callee) or callee.semantic_parent.spelling.startswith(("Ow", "owk_"))
+        ):
+            return  # its own, or a plain copy of a struct of abi.h or of the helper headers
         if callee.kind == _K.FIELD_DECL and name == "parallel":
             return
-        if callee.kind in (_K.PARM_DECL, _K.VAR_DECL) and callee.type.spelling.removeprefix("const ") == "OwChunk":
+        if callee.kind == _K.VAR_DECL and _is_closure(callee):
+            return
+        if (
+            callee.kind in (_K.PARM_DECL, _K.VAR_DECL)
+            and callee.type.spelling.removeprefix("const ") == "OwChunk"
+        ):
             return
         self.at("function pointer", f"`{name}` is called through a pointer", c)
+
+    def closure(self, c: Any, above: tuple[Any, ...]) -> None:
+        """A lambda lives as long as the statement or the block that it stands in: it is handed to a helper that calls
+        it, or has a name there.  Anywhere else it could be kept."""
+        parents = [a for a in above if a.kind not in (_K.UNEXPOSED_EXPR, _K.PAREN_EXPR)]
+        parent = parents[-1] if parents else None
+        handed = parent is not None and parent.kind == _K.CALL_EXPR
+        named = (
+            parent is not None
+            and parent.kind == _K.VAR_DECL
+            and any(a.kind == _K.COMPOUND_STMT for a in above)
+        )
+        if not handed and not named:
+            self.at("construct", "a lambda that is neither handed to a call nor named in a block", c)
+        if named and parent is not None and parent.storage_class == cindex.StorageClass.STATIC:
+            self.at("state", f"`{parent.spelling}` keeps a lambda between calls", c)
 
     def reference(self, c: Any, above: tuple[Any, ...]) -> None:
         """A function named without being called: only a chunk handed to `parallel`."""
@@ -346,6 +550,31 @@ def _reserved_is_allowed(text: str) -> bool:
     return text in ATOMICS or text in RESERVED or text.strip("_") in ATTRIBUTES
 
 
+def _is_helper(c: Any) -> bool:
+    """Whether a function is one of the helper headers'."""
+    file = c.location.file
+    folder = resources.include_dir() / "opwright"
+    return (
+        file is not None
+        and Path(file.name).parent == folder
+        and Path(file.name).name in ("kernel.h", "scalar.h")
+    )
+
+
+def _is_closure(c: Any) -> bool:
+    """Whether a variable is the name of a lambda (inside a template its type is not known yet)."""
+    inside = [k for k in c.get_children() if k.kind in (_K.LAMBDA_EXPR, _K.UNEXPOSED_EXPR)]
+    return any(k.kind == _K.LAMBDA_EXPR for top in inside for k in (top, *top.get_children()))
+
+
+def _in_parentheses(c: Any) -> list[str]:
+    """The function that `(f)(…)` names: libclang resolves no call of it."""
+    first = next(iter(c.get_children()), None)
+    found = [n for n in first.walk_preorder() if n.kind == _K.DECL_REF_EXPR] if first is not None else []
+    functions = (_K.FUNCTION_DECL, _K.FUNCTION_TEMPLATE)
+    return [n.spelling for n in found if n.referenced is not None and n.referenced.kind in functions]
+
+
 def _canonical(kind: Any) -> str:
     text: str = kind.get_canonical().spelling
     return text.replace("long long", "long").replace(" noexcept", "")
@@ -360,7 +589,11 @@ def _is_function_pointer(kind: Any) -> bool:
     while kind.kind in (kinds.POINTER, kinds.LVALUEREFERENCE, kinds.CONSTANTARRAY, kinds.INCOMPLETEARRAY):
         pointed = kind.kind in (kinds.POINTER, kinds.LVALUEREFERENCE)
         kind = (kind.get_pointee() if pointed else kind.element_type).get_canonical()
-    return kind.kind in (cindex.TypeKind.FUNCTIONPROTO, cindex.TypeKind.FUNCTIONNOPROTO, cindex.TypeKind.MEMBERPOINTER)
+    return kind.kind in (
+        cindex.TypeKind.FUNCTIONPROTO,
+        cindex.TypeKind.FUNCTIONNOPROTO,
+        cindex.TypeKind.MEMBERPOINTER,
+    )
 
 
 def _in_file(c: Any) -> bool:
@@ -381,8 +614,17 @@ def lint(source: str, symbols: Sequence[str], *, march: str | None = None) -> li
     with the signatures of abi.h, and nothing else.
     """
     stubs = Path(__file__).resolve().parent / "stubs"
-    arguments = ["-x", "c++", "-std=c++20", "-nostdinc", "-nostdinc++", f"-I{resources.include_dir()}", f"-I{stubs}",
-                 "-Wno-everything", "-fno-spell-checking"]
+    arguments = [
+        "-x",
+        "c++",
+        "-std=c++20",
+        "-nostdinc",
+        "-nostdinc++",
+        f"-I{resources.include_dir()}",
+        f"-I{stubs}",
+        "-Wno-everything",
+        "-fno-spell-checking",
+    ]
     if march:
         arguments.append(f"-march={march}")
     work = _Lint(source, symbols, arguments)
