@@ -189,7 +189,8 @@ def _apart(a: AtenEntry, b: AtenEntry) -> bool:
     """Whether no call can satisfy both entries."""
     mine, theirs = dict(a.map or ()), dict(b.map or ())
     return any(
-        isinstance(t, Only) and isinstance(u := theirs.get(arg), Only) and t.value != u.value for arg, t in mine.items()
+        isinstance(t, Only) and isinstance(u := theirs.get(arg), Only) and t.value != u.value
+        for arg, t in mine.items()
     )
 
 

@@ -120,7 +120,12 @@ class TensorType:
     def show(self) -> str:
         marks = "".join(
             word + " "
-            for word, on in (("optional", self.optional), ("list", self.is_list), ("aux", self.aux), ("expand", self.expand))
+            for word, on in (
+                ("optional", self.optional),
+                ("list", self.is_list),
+                ("aux", self.aux),
+                ("expand", self.expand),
+            )
             if on
         )
         return f"{marks}{self.dtype}[{', '.join(d.show() for d in self.dims)}]"
@@ -173,7 +178,7 @@ class ViewDecl:
 
 @dataclass(frozen=True)
 class GradDecl:
-    """`derive: true`, or a declared adjoint (`compute`, compared with the derived one under `against_derive`), or `none`.
+    """`derive: true`; or a declared adjoint (`compute`; `against_derive`: compared with the derived one); or `none`.
 
     save lists what backward may read (inputs, outputs, temporaries); `every` keeps every n-th state of a recurrence.
     """

@@ -55,7 +55,9 @@ from .spec_model import (
 )
 from .types import CATEGORIES, DType
 
-_OP = re.compile(r"(([a-z][a-z0-9_]*::)?[a-z][a-z0-9_]*|group:[0-9a-f]{8,64})\Z")  # a group: program/fuse.py names it
+_OP = re.compile(
+    r"(([a-z][a-z0-9_]*::)?[a-z][a-z0-9_]*|group:[0-9a-f]{8,64})\Z"
+)  # a group: program/fuse.py names it
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
 _OVERLOAD = re.compile(r"[a-z_][a-z0-9_]*\.[A-Za-z_][A-Za-z0-9_]*\.[A-Za-z_][A-Za-z0-9_]*\Z")
 _PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+\Z")

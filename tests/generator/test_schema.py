@@ -97,6 +97,7 @@ def test_it_takes_the_shipped_specs(root: Path) -> None:
     [
         {"op": "../x"},
         {"op": None},
+        {"op": "group:xyz"},
         {"ops": 1},
         {"inputs": {"x": "T"}},
         {"inputs": ["x"]},
