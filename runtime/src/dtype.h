@@ -203,12 +203,14 @@ inline constexpr bool is_std_complex = false;
 template <class R>
 inline constexpr bool is_std_complex<std::complex<R>> = true;
 
-// Float to integer: truncates. NaN and values out of range give what an x86 processor gives, as PyTorch does there:
-// INT_MIN of the register it converts in (32 bits for i8, i16, i32; 64 bits for u8, i64), cut to the low bits.
-template <class Register, class Float>
-Register truncate(Float f) {
-  constexpr Float low = static_cast<Float>(std::numeric_limits<Register>::min());
-  return f >= low && f < -low ? static_cast<Register>(f) : std::numeric_limits<Register>::min();
+// Float to integer, as in the kernels' scalar.h: toward zero; NaN gives 0, what is out of range the nearest end.
+template <class Int, class Float>
+Int truncate(Float f) {
+  constexpr Float low = static_cast<Float>(std::numeric_limits<Int>::min());
+  constexpr Float above = static_cast<Float>(std::numeric_limits<Int>::max() / 2 + 1) * 2;  // one past the highest
+  if (f != f) return 0;
+  if (f >= above) return std::numeric_limits<Int>::max();
+  return f < low ? std::numeric_limits<Int>::min() : static_cast<Int>(f);
 }
 
 // Between natives. To bool: not zero (NaN is true). Complex to real drops the imaginary part. Integers wrap.
@@ -231,8 +233,7 @@ To convert(From from) {
   } else if constexpr (std::is_same_v<To, bool>) {
     return from != 0;
   } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
-    using Register = std::conditional_t<std::is_same_v<To, uint8_t> || std::is_same_v<To, int64_t>, int64_t, int32_t>;
-    return static_cast<To>(truncate<Register>(from));
+    return truncate<To>(from);
   } else {
     return static_cast<To>(from);
   }

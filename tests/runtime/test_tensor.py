@@ -72,15 +72,26 @@ def test_casts_match_numpy(source: str, target: str) -> None:
 
 
 def test_float_to_integer_out_of_range_is_defined() -> None:
-    """As PyTorch on x86: the lowest value of the register that converts, cut to the low bits."""
-    x = ow.tensor([float("nan"), float("inf"), -float("inf"), 1e30, -1e30, 300.7, -300.7], "f32")
-    low32, low64 = -(2**31), -(2**63)
-    assert x.to("i64").tolist() == [low64] * 5 + [300, -300]
-    assert x.to("i32").tolist() == [low32] * 5 + [300, -300]
-    assert x.to("i16").tolist() == [0] * 5 + [300, -300]
-    assert x.to("i8").tolist() == [0] * 5 + [44, -44]
-    assert x.to("u8").tolist() == [0] * 5 + [44, 212]
-    assert x.to("bool").tolist() == [True] * 7
+    """As kernels convert: toward zero, NaN to 0, and what is out of range to the nearest end."""
+    values = [float("nan"), float("inf"), -float("inf"), 1e30, -1e30, 300.7, -300.7, -0.9]
+    for source in ("f32", "f64", "bf16"):
+        x = ow.tensor(values, source)
+        near = x[5].item()  # 300.7 as the dtype has it
+        for target, low, high in [
+            ("i64", -(2**63), 2**63 - 1),
+            ("i32", -(2**31), 2**31 - 1),
+            ("i16", -(2**15), 2**15 - 1),
+            ("i8", -128, 127),
+            ("u8", 0, 255),
+        ]:
+            want = [0, high, low, high, low, min(int(near), high), max(-int(near), low), 0]
+            assert x.to(target).tolist() == want, (source, target)
+        assert x.to("bool").tolist() == [True] * 8
+    edges = ow.tensor([2.0**63, -(2.0**63), 2.0**31, 2.0**31 - 1, 255.9, 256.0, 127.5, -128.9], "f64")
+    assert edges.to("i64").tolist()[:2] == [2**63 - 1, -(2**63)]
+    assert edges.to("i32").tolist()[2:4] == [2**31 - 1, 2**31 - 1]
+    assert edges.to("u8").tolist()[4:6] == [255, 255]
+    assert edges.to("i8").tolist()[6:] == [127, -128]
 
 
 @pytest.mark.filterwarnings("ignore:invalid value")
