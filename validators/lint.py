@@ -163,7 +163,6 @@ ATTRIBUTES = frozenset(
         "noreturn",
         "visibility",
         "gnu",
-        "optimize",
         "ext_vector_type",
         "nothrow",
         "assume_aligned",
