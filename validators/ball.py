@@ -38,8 +38,24 @@ from .values import (
 )
 
 __all__ = [
-    "Ball", "CheckResult", "absolute", "add", "arithmetic", "cast", "check", "compare", "constant", "divide", "exact",
-    "extremum", "logical", "multiply", "negate", "select", "square", "subtract",
+    "Ball",
+    "CheckResult",
+    "absolute",
+    "add",
+    "arithmetic",
+    "cast",
+    "check",
+    "compare",
+    "constant",
+    "divide",
+    "exact",
+    "extremum",
+    "logical",
+    "multiply",
+    "negate",
+    "select",
+    "square",
+    "subtract",
 ]
 
 
@@ -130,8 +146,14 @@ def added(*radii: Array | None) -> Array | None:
     return out
 
 
-def rounded(v: Array, r: Array | None, is_exact: Array | bool, dtype: DType, relative: float | None = None,
-             absolute_error: float | None = None) -> tuple[Array, Array | None]:
+def rounded(
+    v: Array,
+    r: Array | None,
+    is_exact: Array | bool,
+    dtype: DType,
+    relative: float | None = None,
+    absolute_error: float | None = None,
+) -> tuple[Array, Array | None]:
     """The radius after one rounding to `dtype`: + u(|v| + r) + eta, except where the operation was exact."""
     u = dtype.u + U64 if relative is None else relative
     eta = least(dtype) if absolute_error is None else absolute_error
@@ -143,8 +165,14 @@ def rounded(v: Array, r: Array | None, is_exact: Array | bool, dtype: DType, rel
     return v, np.where(is_exact & (r == 0), 0.0, grown) if np.any(is_exact) else grown
 
 
-def settled(v: Array, r: Array | None, dtype: DType, free: Array | None, special: Array | None,
-             doubtful: Array | None = None) -> tuple[Array, Array | None]:
+def settled(
+    v: Array,
+    r: Array | None,
+    dtype: DType,
+    free: Array | None,
+    special: Array | None,
+    doubtful: Array | None = None,
+) -> tuple[Array, Array | None]:
     """Overflow, inf and nan.
 
     free      an operand was free: the result is too, nan included
@@ -182,7 +210,7 @@ def uncertain_sign(b: Ball) -> Array | None:
     """Where zero lies within the radius of an inexact element."""
     if b.r is None:
         return None
-    return (b.r > 0) & (np.abs(b.value) <= b.r)
+    return (b.r > 0) & ~(np.abs(b.value) > b.r)
 
 
 def zero_if(mask: Array | None, r: Array | None) -> Array | None:
@@ -218,8 +246,13 @@ def cast(b: Ball, dtype: DType) -> Ball:
             part = Ball(b.value.real, DType.F32 if b.dtype is DType.C64 else DType.F64, b.r)
             return cast(part, dtype)
         if dtype in _WIDER[b.dtype]:
-            return replace(b, value=b.value.astype(STORAGE[dtype]), dtype=dtype, choices=None,
-                           typed=b.typed if dtype.is_float else None)
+            return replace(
+                b,
+                value=b.value.astype(STORAGE[dtype]),
+                dtype=dtype,
+                choices=None,
+                typed=b.typed if dtype.is_float else None,
+            )
         return _narrowed(b, dtype)
 
 
@@ -252,7 +285,9 @@ def _float_to_integer(b: Ball, dtype: DType) -> Ball:
     middle = np.trunc(v)
     r = np.maximum(high - middle, middle - low)
     outside = (b.r > 0) & ~((low >= float(dtype.min)) & (high <= float(dtype.max)))
-    return Ball(to_integer(v, dtype), dtype, np.where(b.r == 0, 0.0, np.where(outside, np.inf, r)), nonneg=b.nonneg)
+    return Ball(
+        to_integer(v, dtype), dtype, np.where(b.r == 0, 0.0, np.where(outside, np.inf, r)), nonneg=b.nonneg
+    )
 
 
 def _narrowed(b: Ball, dtype: DType) -> Ball:
@@ -390,8 +425,8 @@ def divide(a: Ball, b: Ball, dtype: DType) -> Ball:
             ra = np.zeros(()) if a.r is None else a.r
             away = np.abs(b.value) - rb
             r = np.where((ra == 0) & (rb == 0), 0.0, (ra + np.where(rb == 0, 0.0, np.abs(v) * rb)) / away)
-            pole = (away <= 0) & (rb > 0)                                   # the divisor may be zero
-            open_sign = (b.value == 0) & (rb == 0) & (ra > 0) & (np.abs(a.value) <= ra)   # (0 +- r) / 0
+            pole = (away <= 0) & (rb > 0)  # the divisor may be zero
+            open_sign = (b.value == 0) & (rb == 0) & (ra > 0) & (np.abs(a.value) <= ra)  # (0 +- r) / 0
             open_sign |= np.isinf(a.value) & (rb > 0) & pole
             doubtful = pole | open_sign
             r = np.where(np.isnan(r) | (r < 0), np.inf, r)
@@ -411,7 +446,9 @@ def divide(a: Ball, b: Ball, dtype: DType) -> Ball:
             special = zero if special is None else special | zero
         r = zero_if(None if special is None else special & (v == 0), r)
         v, r = settled(v, r, dtype, is_free(a, b), special, doubtful)
-        return Ball(v, dtype, unless_zero(r), nonneg=a.nonneg and b.nonneg, typed=_typed(np.divide, a, b, dtype))
+        return Ball(
+            v, dtype, unless_zero(r), nonneg=a.nonneg and b.nonneg, typed=_typed(np.divide, a, b, dtype)
+        )
 
 
 def negate(b: Ball) -> Ball:
@@ -428,14 +465,22 @@ def absolute(b: Ball) -> Ball:
             v, r = rounded(np.abs(b.value), b.r, b.value == 0, real, relative=4 * (real.u + U64))
             v, r = settled(v, r, real, is_free(b), specials(b))
             return Ball(v, real, unless_zero(r), nonneg=True)
-        return Ball(np.abs(b.value), b.dtype, b.r, signed=b.signed, nonneg=b.dtype.is_float,
-                    typed=None if b.typed is None else np.abs(b.typed))
+        return Ball(
+            np.abs(b.value),
+            b.dtype,
+            b.r,
+            signed=b.signed,
+            nonneg=b.dtype.is_float,
+            typed=None if b.typed is None else np.abs(b.typed),
+        )
 
 
 # -- division and bits
 
 
-def _integer(fn: Callable[[Array, Array], Array], a: Ball, b: Ball, dtype: DType, *, divisor: bool = False) -> Ball:
+def _integer(
+    fn: Callable[[Array, Array], Array], a: Ball, b: Ball, dtype: DType, *, divisor: bool = False
+) -> Ball:
     with np.errstate(all="ignore"):
         v = np.asarray(fn(a.value, b.value))
     r = None
@@ -472,8 +517,9 @@ def _floor_divide(a: Ball, b: Ball, dtype: DType) -> Ball:
         return Ball(v, dtype, unless_zero(r))
 
 
-def _remainder(fn: Callable[[Array, Array], Array], cut: Callable[[Array], Array], a: Ball, b: Ball,
-               dtype: DType) -> Ball:
+def _remainder(
+    fn: Callable[[Array, Array], Array], cut: Callable[[Array], Array], a: Ball, b: Ball, dtype: DType
+) -> Ball:
     """a - b * cut(a / b): % (cut = floor) and fmod/trem (cut = trunc)."""
     if not dtype.is_inexact:
         return _integer(fn, a, b, dtype, divisor=True)
@@ -486,7 +532,9 @@ def _remainder(fn: Callable[[Array, Array], Array], cut: Callable[[Array], Array
             low, high = cut(q.value - wide), cut(q.value + wide)
             unsure = np.broadcast_to(added(a.r, b.r), v.shape) > 0  # type: ignore[arg-type]
             ra, rb = a.radius, b.radius
-            inside = ra + np.maximum(np.abs(low), np.abs(high)) * rb + np.where(low == high, 0.0, np.abs(b.value))
+            inside = (
+                ra + np.maximum(np.abs(low), np.abs(high)) * rb + np.where(low == high, 0.0, np.abs(b.value))
+            )
             inside = np.where(np.isnan(inside), np.inf, inside)
             r = np.where(unsure, inside + dtype.u * np.abs(v) + least(dtype), 0.0 if r is None else r)
         sure = np.isfinite(a.value) & np.isfinite(b.value) & (b.value != 0)
@@ -496,13 +544,18 @@ def _remainder(fn: Callable[[Array, Array], Array], cut: Callable[[Array], Array
 
 def _truncate_divide(a: Ball, b: Ball, dtype: DType) -> Ball:
     if not dtype.is_inexact:
+
         def whole(x: Array, y: Array) -> Array:
             q = np.floor_divide(x, y)
             return np.where((np.remainder(x, y) != 0) & ((x < 0) != (y < 0)), q + np.asarray(1, q.dtype), q)
 
         return _integer(whole, a, b, dtype, divisor=True)
-    return cut_to_integer(divide(replace(a, typed=a.value), replace(b, typed=b.value), dtype)
-                          if a.r is None and b.r is None else divide(a, b, dtype), np.trunc)
+    return cut_to_integer(
+        divide(replace(a, typed=a.value), replace(b, typed=b.value), dtype)
+        if a.r is None and b.r is None
+        else divide(a, b, dtype),
+        np.trunc,
+    )
 
 
 def cut_to_integer(b: Ball, cut: Callable[[Array], Array]) -> Ball:
@@ -534,7 +587,11 @@ def _ceil_divide(a: Array, b: Array) -> Array:
 
 
 _BITS: dict[str, Callable[[Array, Array], Array]] = {
-    "&": np.bitwise_and, "|": np.bitwise_or, "^": np.bitwise_xor, "<<": _shift(True), ">>": _shift(False),
+    "&": np.bitwise_and,
+    "|": np.bitwise_or,
+    "^": np.bitwise_xor,
+    "<<": _shift(True),
+    ">>": _shift(False),
     "cdiv": _ceil_divide,
 }
 
@@ -568,7 +625,12 @@ def arithmetic(op: str, a: Ball, b: Ball, dtype: DType) -> Ball:
 # ------------------------------------------------------------------------------------------------- decisions
 
 _COMPARE: dict[str, Callable[[Array, Array], Array]] = {
-    "==": np.equal, "!=": np.not_equal, "<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal,
+    "==": np.equal,
+    "!=": np.not_equal,
+    "<": np.less,
+    "<=": np.less_equal,
+    ">": np.greater,
+    ">=": np.greater_equal,
 }
 
 
@@ -641,7 +703,9 @@ def select(test: Ball, then: Ball, other: Ball, dtype: DType) -> Ball:
                 middle = np.where(clash & ~(np.isnan(a.value) | np.isnan(b.value)), 0.0, middle)
             v = np.where(open_, middle, v)
             r = np.where(open_, hull, 0.0 if r is None else r)
-        return Ball(v, dtype, unless_zero(r), signed=a.signed and b.signed, nonneg=a.nonneg and b.nonneg, typed=typed)
+        return Ball(
+            v, dtype, unless_zero(r), signed=a.signed and b.signed, nonneg=a.nonneg and b.nonneg, typed=typed
+        )
 
 
 def extremum(kind: str, a: Ball, b: Ball, dtype: DType) -> Ball:
@@ -700,7 +764,9 @@ def check(got: Array, want: Ball, dtype: DType | None = None, *, signed_zero: bo
     """
     dtype = want.dtype if dtype is None else dtype
     if got.shape != want.shape:
-        return CheckResult(np.inf, np.zeros((), np.bool_), 0.0, reason=f"shape {got.shape}, expected {want.shape}")
+        return CheckResult(
+            np.inf, np.zeros((), np.bool_), 0.0, reason=f"shape {got.shape}, expected {want.shape}"
+        )
     if got.dtype != ARRAY[dtype]:
         return CheckResult(np.inf, np.zeros((), np.bool_), 0.0, reason=f"dtype {got.dtype}, expected {dtype}")
     value = from_array(got, dtype)
@@ -714,8 +780,16 @@ def check(got: Array, want: Ball, dtype: DType | None = None, *, signed_zero: bo
         return CheckResult(0.0, ok, free_fraction)
     at = tuple(int(i) for i in np.unravel_index(int(np.argmax(ratio)), ratio.shape))
     radius = float(want.radius[at])
-    return CheckResult(float(ratio[at]), ok, free_fraction, at, got[at], want.value[at], radius,
-                       "" if ok.all() else f"at {list(at)}: got {got[at]}, want {want.value[at]} within {radius:.3g}")
+    return CheckResult(
+        float(ratio[at]),
+        ok,
+        free_fraction,
+        at,
+        got[at],
+        want.value[at],
+        radius,
+        "" if ok.all() else f"at {list(at)}: got {got[at]}, want {want.value[at]} within {radius:.3g}",
+    )
 
 
 def _ratios(got: Array, want: Ball, dtype: DType, signed_zero: bool) -> Array:

@@ -51,7 +51,9 @@ def _nearest(v: Array, r: Array) -> Array:
     return np.asarray(np.maximum(np.abs(v) - r, 0.0))
 
 
-def _ends(f: Callable[[Array], Array], low: float = -np.inf, high: float = np.inf) -> Callable[[Array, Array], Array]:
+def _ends(
+    f: Callable[[Array], Array], low: float = -np.inf, high: float = np.inf
+) -> Callable[[Array, Array], Array]:
     """The spread of a monotonic function on [low, high]; outside of it the result is open."""
 
     def spread(v: Array, r: Array) -> Array:
@@ -90,8 +92,11 @@ def _tan_spread(v: Array, r: Array) -> Array:
 
 def _inverse_sine_spread(v: Array, r: Array) -> Array:
     edge = np.abs(v) + r
-    return np.where(edge <= 1, np.arcsin(np.minimum(edge, 1.0)) - np.arcsin(np.minimum(np.abs(v), 1.0))
-                    + r + 4 * U64, np.inf)
+    return np.where(
+        edge <= 1,
+        np.arcsin(np.minimum(edge, 1.0)) - np.arcsin(np.minimum(np.abs(v), 1.0)) + r + 4 * U64,
+        np.inf,
+    )
 
 
 @dataclass(frozen=True)
@@ -133,8 +138,11 @@ _UNARY: dict[str, _Row] = {
     "log1p": _Row(np.log1p, _log1p_spread, poles=True),
     "sqrt": _Row(np.sqrt, _root_spread, nonneg=True, root=True),
     "rsqrt": _Row(lambda v: 1.0 / np.sqrt(v), _inverse_root_spread, poles=True, nonneg=True, root=True),
-    "sin": _Row(np.sin, _lipschitz), "cos": _Row(np.cos, _lipschitz), "tan": _Row(np.tan, _tan_spread),
-    "asin": _Row(np.arcsin, _inverse_sine_spread), "acos": _Row(np.arccos, _inverse_sine_spread, nonneg=True),
+    "sin": _Row(np.sin, _lipschitz),
+    "cos": _Row(np.cos, _lipschitz),
+    "tan": _Row(np.tan, _tan_spread),
+    "asin": _Row(np.arcsin, _inverse_sine_spread),
+    "acos": _Row(np.arccos, _inverse_sine_spread, nonneg=True),
     "atan": _Row(np.arctan, lambda v, r: np.minimum(r / (1 + _nearest(v, r) ** 2), math.pi)),
     "sinh": _Row(np.sinh, lambda v, r: 2 * np.cosh(np.abs(v) + r) * np.sinh(r / 2)),
     "cosh": _Row(np.cosh, lambda v, r: 2 * np.sinh(np.abs(v) + r) * np.sinh(r / 2), nonneg=True),
@@ -142,21 +150,43 @@ _UNARY: dict[str, _Row] = {
     "asinh": _Row(np.arcsinh, lambda v, r: r / np.sqrt(1 + _nearest(v, r) ** 2)),
     "acosh": _Row(np.arccosh, _ends(np.arccosh, 1.0), poles=True, nonneg=True),
     "atanh": _Row(np.arctanh, _ends(np.arctanh, -1.0, 1.0), poles=True),
-    "sigmoid": _Row(_sigmoid, lambda v, r: np.minimum(
-        r * _sigmoid(_nearest(v, r)) * _sigmoid(-_nearest(v, r)), 1.0), nonneg=True),
-    "erf": _Row(_erf, lambda v, r: np.minimum(2 / math.sqrt(math.pi) * r * np.exp(-_nearest(v, r) ** 2), 2.0)),
-    "erfc": _Row(_erfc, lambda v, r: np.minimum(2 / math.sqrt(math.pi) * r * np.exp(-_nearest(v, r) ** 2), 2.0),
-                 nonneg=True),
+    "sigmoid": _Row(
+        _sigmoid,
+        lambda v, r: np.minimum(r * _sigmoid(_nearest(v, r)) * _sigmoid(-_nearest(v, r)), 1.0),
+        nonneg=True,
+    ),
+    "erf": _Row(
+        _erf, lambda v, r: np.minimum(2 / math.sqrt(math.pi) * r * np.exp(-(_nearest(v, r) ** 2)), 2.0)
+    ),
+    "erfc": _Row(
+        _erfc,
+        lambda v, r: np.minimum(2 / math.sqrt(math.pi) * r * np.exp(-(_nearest(v, r) ** 2)), 2.0),
+        nonneg=True,
+    ),
 }
 #: Functions that also take complex arguments.
 _COMPLEX: dict[str, Callable[[Array], Array]] = {
-    "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos, "tanh": np.tanh,
+    "exp": np.exp,
+    "log": np.log,
+    "sqrt": np.sqrt,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tanh": np.tanh,
 }
 _SLOPE: dict[str, Callable[[Array], Array]] = {
-    "exp": np.exp, "log": lambda z: 1 / z, "sqrt": lambda z: 0.5 / np.sqrt(z), "sin": np.cos, "cos": np.sin,
+    "exp": np.exp,
+    "log": lambda z: 1 / z,
+    "sqrt": lambda z: 0.5 / np.sqrt(z),
+    "sin": np.cos,
+    "cos": np.sin,
     "tanh": lambda z: 1 / np.cosh(z) ** 2,
 }
-_CUTS: dict[str, Callable[[Array], Array]] = {"floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "round": np.rint}
+_CUTS: dict[str, Callable[[Array], Array]] = {
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "trunc": np.trunc,
+    "round": np.rint,
+}
 
 
 def call(fn: str, args: Sequence[Ball], dtype: DType) -> Ball:
@@ -285,7 +315,9 @@ def power(a: Ball, b: Ball, dtype: DType) -> Ball:
             rb = np.zeros(()) if b.r is None else b.r
             size = np.abs(a.value)
             log_spread = np.where(ra > 0, -np.log1p(-ra / size), 0.0)
-            turn = np.abs(b.value) * log_spread + np.where(rb > 0, rb * (np.abs(np.log(size)) + log_spread), 0.0)
+            turn = np.abs(b.value) * log_spread + np.where(
+                rb > 0, rb * (np.abs(np.log(size)) + log_spread), 0.0
+            )
             r = np.abs(v) * np.expm1(turn)
             # a base whose ball holds zero
             through = (ra > 0) & (size <= ra)
@@ -327,7 +359,7 @@ def _integer_power(a: Ball, b: Ball, dtype: DType) -> Ball:
 def _sign(x: Ball) -> Ball:
     if x.dtype.is_complex:
         raise TypeError("sign of a complex value has no bound yet")
-    v = np.sign(x.value).astype(x.value.dtype)
+    v = np.asarray((x.value > 0).astype(x.value.dtype) - (x.value < 0).astype(x.value.dtype))  # of nan: 0
     unsure = uncertain_sign(x)
     if unsure is None or not unsure.any():
         return Ball(v, x.dtype, nonneg=x.nonneg)
@@ -335,7 +367,10 @@ def _sign(x: Ball) -> Ball:
 
 
 _QUESTIONS: dict[str, Callable[[Array], Array]] = {
-    "isnan": np.isnan, "isinf": np.isinf, "isfinite": np.isfinite, "signbit": lambda y: np.signbit(y.real),
+    "isnan": np.isnan,
+    "isinf": np.isinf,
+    "isfinite": np.isfinite,
+    "signbit": lambda y: np.signbit(y.real),
 }
 
 
@@ -421,5 +456,3 @@ def _philox(args: Sequence[Ball]) -> Ball:
 def _uniform(word: Ball, dtype: DType) -> Ball:
     unit = Ball((cast(word, DType.I64).value >> 8).astype(np.float64) * 2.0**-24, DType.F32, nonneg=True)
     return cast(unit, dtype)
-
-

@@ -74,16 +74,24 @@ def _flat(b: Ball, shape: tuple[int, ...], axes: Sequence[int]) -> Ball:
 # ------------------------------------------------------------------------------------------------- sums
 
 
-def total(v: Array, size: Array, spread: Array | None, count: Array, unit: Array | None, dtype: DType,
-          open_: Array | None, own: Array | float = 0.0) -> tuple[Array, Array | None]:
+def total(
+    v: Array,
+    size: Array,
+    spread: Array | None,
+    count: Array,
+    unit: Array | None,
+    dtype: DType,
+    open_: Array | None,
+    sequential: bool = False,
+) -> tuple[Array, Array | None]:
     """Value and radius of a sum from its parts.
 
     v       the float64 sum          size   sum of |x| + r over finite terms      spread  sum of r, or None
     count   terms that are not exactly zero              unit    least lowest set bit of the terms (None: not exact)
-    open_   where a term is free     own    extra relative error of the oracle's own order
+    open_   where a term is free     sequential  terms one after the other: n roundings instead of c(n)
     """
-    u = dtype.u + U64 + own
-    grown = sum_factor(count) * u * size
+    roundings = np.maximum(count - 1, 0) if sequential else sum_factor(count)
+    grown = roundings * (dtype.u + U64) * size
     r = grown if spread is None else grown + spread
     is_exact: Array | bool = count <= 1
     if unit is not None:
@@ -103,7 +111,9 @@ def total(v: Array, size: Array, spread: Array | None, count: Array, unit: Array
 
 def _sum(b: Ball, dtype: DType) -> Ball:
     if not dtype.is_inexact:
-        v = np.asarray(b.value.any(axis=-1) if dtype is DType.BOOL else b.value.sum(axis=-1, dtype=STORAGE[dtype]))
+        v = np.asarray(
+            b.value.any(axis=-1) if dtype is DType.BOOL else b.value.sum(axis=-1, dtype=STORAGE[dtype])
+        )
         return Ball(v, dtype, None if b.r is None else b.r.sum(axis=-1), nonneg=b.nonneg)
     x, open_ = b.value, None
     r = b.r
@@ -120,17 +130,29 @@ def _sum(b: Ball, dtype: DType) -> Ball:
     count = np.count_nonzero((size != 0) | ~finite, axis=-1)
     unit = None
     if spread is None or not np.all(spread):
-        unit = np.min(lowest_unit(np.where(finite, np.abs(x), 0.0)), axis=-1, initial=np.inf) if not dtype.is_complex \
-            else np.min(np.minimum(lowest_unit(np.where(finite, x.real, 0.0)),
-                                   lowest_unit(np.where(finite, x.imag, 0.0))), axis=-1, initial=np.inf)
+        unit = (
+            np.min(lowest_unit(np.where(finite, np.abs(x), 0.0)), axis=-1, initial=np.inf)
+            if not dtype.is_complex
+            else np.min(
+                np.minimum(
+                    lowest_unit(np.where(finite, x.real, 0.0)), lowest_unit(np.where(finite, x.imag, 0.0))
+                ),
+                axis=-1,
+                initial=np.inf,
+            )
+        )
     v, r = total(x.sum(axis=-1), size.sum(axis=-1), spread, count, unit, dtype, open_)
     return Ball(v, dtype, r, nonneg=b.nonneg)
 
 
 def _product(b: Ball, dtype: DType) -> Ball:
     if not dtype.is_inexact:
-        v = np.asarray(b.value.all(axis=-1) if dtype is DType.BOOL else b.value.prod(axis=-1, dtype=STORAGE[dtype]))
-        return Ball(v, dtype, None if b.r is None else np.where(b.r.any(axis=-1), np.inf, 0.0), nonneg=b.nonneg)
+        v = np.asarray(
+            b.value.all(axis=-1) if dtype is DType.BOOL else b.value.prod(axis=-1, dtype=STORAGE[dtype])
+        )
+        return Ball(
+            v, dtype, None if b.r is None else np.where(b.r.any(axis=-1), np.inf, 0.0), nonneg=b.nonneg
+        )
     x = b.value
     r = np.zeros(()) if b.r is None else b.r
     size = np.abs(x)
@@ -144,8 +166,11 @@ def _product(b: Ball, dtype: DType) -> Ball:
     out = out + np.where(v == 0, 0.0, sum_factor(count) * least(dtype) * largest)
     odd = np.where(size == 0, 1.0, size / np.where(size == 0, 1.0, lowest_unit(size)))
     tiny = np.minimum(np.where(size == 0, 1.0, size), 1.0).prod(axis=-1)
-    is_exact = ((odd.prod(axis=-1) <= 2.0 ** precision(dtype)) & (tiny >= least(dtype) * 2 ** (precision(dtype) + 1))
-                & (largest <= float(dtype.max)))
+    is_exact = (
+        (odd.prod(axis=-1) <= 2.0 ** precision(dtype))
+        & (tiny >= least(dtype) * 2 ** (precision(dtype) + 1))
+        & (largest <= float(dtype.max))
+    )
     special = ~np.isfinite(x).all(axis=-1)
     has_zero = ((x == 0) & (r == 0)).any(axis=-1) & ~special & (largest <= float(dtype.max))
     certain = np.all(r == 0, axis=-1) if b.r is not None else np.ones(v.shape, np.bool_)
@@ -154,7 +179,9 @@ def _product(b: Ball, dtype: DType) -> Ball:
     if special.any():
         open_ = ~certain if b.r is not None else np.zeros(v.shape, np.bool_)
         finite_part = np.maximum(np.where(np.isfinite(size), size, 1.0), 1.0).prod(axis=-1)
-        shrink = np.where(np.isfinite(size), np.minimum(np.where(size == 0, 1.0, size), 1.0), 1.0).prod(axis=-1)
+        shrink = np.where(np.isfinite(size), np.minimum(np.where(size == 0, 1.0, size), 1.0), 1.0).prod(
+            axis=-1
+        )
         # inf * (a partial product that underflowed to 0) would be nan
         sure = special & ~open_ & (finite_part <= float(dtype.max)) & (shrink > least(dtype) * 2)
         out = np.where(special, np.where(sure & ~np.isfinite(v), 0.0, np.inf), out)
@@ -197,7 +224,7 @@ def _arg(kind: str, b: Ball) -> Ball:
     n = x.shape[-1]
     if n == 0:
         raise ValueError(f"{kind} over nothing has no value")
-    v = x.argmax(axis=-1) if kind == "argmax" else x.argmin(axis=-1)   # NumPy's give the first nan
+    v = x.argmax(axis=-1) if kind == "argmax" else x.argmin(axis=-1)  # NumPy's give the first nan
     index = v.astype(np.int64)
     if b.r is None:
         return Ball(index, DType.I64, nonneg=True)
@@ -225,7 +252,9 @@ def _arg(kind: str, b: Ball) -> Ball:
 # ------------------------------------------------------------------------------------------------- scans
 
 
-def scan(kind: str, body: Ball, axis: int, shape: tuple[int, ...], dtype: DType, reverse: bool = False) -> Ball:
+def scan(
+    kind: str, body: Ball, axis: int, shape: tuple[int, ...], dtype: DType, reverse: bool = False
+) -> Ball:
     """Inclusive running sum, max or min along `axis` (from the end when `reverse`), of `body` broadcast to `shape`."""
     wide = accum(dtype) if dtype.is_inexact and kind == "sum" else dtype
     b = cast(body, wide)
@@ -293,6 +322,7 @@ def contract(a: Ball, b: Ball, axes: Sequence[int], shape: tuple[int, ...], dtyp
     if plan is None:
         return None
     with np.errstate(all="ignore"):
+
         def mm(x: Array, y: Array) -> Array:
             return plan.run(np.broadcast_to(x, a.shape), np.broadcast_to(y, b.shape))
 
@@ -317,7 +347,7 @@ def contract(a: Ball, b: Ball, axes: Sequence[int], shape: tuple[int, ...], dtyp
             spread = spread + mm(size_a, b.r)
         u = (wide.u + U64) * (3 if wide.is_complex else 1)
         whole = size + spread
-        products = spread + u * whole + n * least(wide)           # each product rounds once
+        products = spread + u * whole + n * least(wide)  # each product rounds once
         r = products + float(sum_factor(np.asarray(n))) * (wide.u + U64) * (whole + products)
         r = np.where(whole == 0, 0.0, r)
         if np.isfinite(unit):
@@ -329,8 +359,13 @@ def contract(a: Ball, b: Ball, axes: Sequence[int], shape: tuple[int, ...], dtyp
 class _Plan:
     """How an aligned pair of operands becomes one batched matrix product."""
 
-    def __init__(self, orders: tuple[list[int], list[int]], sizes: Sequence[tuple[int, ...]], out_order: list[int],
-                 out_shape: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        orders: tuple[list[int], list[int]],
+        sizes: Sequence[tuple[int, ...]],
+        out_order: list[int],
+        out_shape: tuple[int, ...],
+    ) -> None:
         self.order_a, self.order_b = orders
         self.batch, self.left, self.inner, self.right = sizes
         self.out_order, self.out_shape = out_order, out_shape
@@ -345,7 +380,9 @@ class _Plan:
         return np.transpose(out, self.out_order).reshape(self.out_shape)
 
 
-def _matmul_plan(a: tuple[int, ...], b: tuple[int, ...], axes: Sequence[int], shape: tuple[int, ...]) -> _Plan | None:
+def _matmul_plan(
+    a: tuple[int, ...], b: tuple[int, ...], axes: Sequence[int], shape: tuple[int, ...]
+) -> _Plan | None:
     batch, left, right, inner, ones = [], [], [], [], []
     for k, extent in enumerate(shape):
         in_a, in_b = a[k] == extent, b[k] == extent
@@ -353,7 +390,7 @@ def _matmul_plan(a: tuple[int, ...], b: tuple[int, ...], axes: Sequence[int], sh
             ones.append(k)
         elif k in axes:
             if not (in_a and in_b):
-                return None          # an index that one operand does not depend on: a plain factor; rare
+                return None  # an index that one operand does not depend on: a plain factor; rare
             inner.append(k)
         elif in_a and in_b:
             batch.append(k)
@@ -380,7 +417,8 @@ def _matmul_plan(a: tuple[int, ...], b: tuple[int, ...], axes: Sequence[int], sh
 class Accumulator:
     """A tensor that several statements, or several points of one, add to: accumulated in A, rounded once at the end.
 
-    Values are flat; `start` gives the base (None: the identity of the mode).
+    Values are flat; `base` is what they start from (None: the identity of the mode).  Terms come one after the other,
+    in any order, so n of them may add up n roundings: a blocked order would need memory that a scatter does not have.
     """
 
     def __init__(self, mode: str, dtype: DType, size: int, base: Ball | None) -> None:
@@ -401,13 +439,19 @@ class Accumulator:
             self.count = ((self.value != neutral) | (self.r != 0)).astype(np.int64)
         self.nonneg = base is None or base.nonneg
         with np.errstate(all="ignore"):
-            self.size = np.abs(np.asarray(self.value, np.complex128 if self.wide.is_complex else np.float64)) + self.r
+            self.size = (
+                np.abs(np.asarray(self.value, np.complex128 if self.wide.is_complex else np.float64)) + self.r
+            )
             self.upper = np.asarray(self.value, np.float64) + self.r if not self.wide.is_complex else self.r
             self.lower = np.asarray(self.value, np.float64) - self.r if not self.wide.is_complex else self.r
             self.unit, self.odd = np.full(size, np.inf), np.ones(size)
             if self.wide.is_float:
                 self.unit = lowest_unit(np.where(np.isfinite(self.value), self.value, 0.0))
                 self.odd = _odd_part(self.value)
+            # the smallest and the largest that partial products may become, in any order
+            self.least, self.most = np.ones(size), np.ones(size)
+            if self.wide.is_inexact:
+                self._bound_products(np.arange(size), np.abs(self.value), self.r)
 
     def update(self, at: Array, x: Ball) -> None:
         """Apply the terms `x` (flat) at the flat positions `at`, in order."""
@@ -436,6 +480,7 @@ class Accumulator:
                     np.add.at(self.count, at, ((v != 1) | (r != 0)).astype(np.int64))
                     np.multiply.at(self.size, at, np.abs(v) + r)
                     np.multiply.at(self.odd, at, _odd_part(v))
+                    self._bound_products(at, np.abs(v), r)
                     np.add.at(self.r, at, r)
                 case "max" | "min":
                     fn = np.maximum if self.mode == "max" else np.minimum
@@ -453,6 +498,10 @@ class Accumulator:
                     self.upper, self.lower = upper.astype(np.float64), lower.astype(np.float64)
                 case _:
                     raise ValueError(f"`{self.mode}` does not accumulate")
+
+    def _bound_products(self, at: Array, size: Array, r: Array) -> None:
+        np.multiply.at(self.least, at, np.where(size == 0, 1.0, np.minimum(size, 1.0)))
+        np.multiply.at(self.most, at, np.maximum(size + r, 1.0))
 
     def result(self) -> Ball:
         """The ball after all updates, in the target's own dtype."""
@@ -473,18 +522,18 @@ class Accumulator:
                     spread = np.where(open_, 0.0, self.r)
                     size = np.where(np.isfinite(self.size), self.size, np.where(np.isfinite(v), np.inf, 0.0))
                     unit = self.unit if self.wide.is_float else None
-                    # np.add.at is sequential: the oracle's own error is n u, not c(n) u
-                    v, r = total(v, size, spread, self.count, unit, self.wide, open_, own=0.0)
-                    if r is not None:
-                        r = r + np.where(r > 0, self.count * U64 * size, 0.0)
+                    v, r = total(v, size, spread, self.count, unit, self.wide, open_, sequential=True)
                 case "*=":
-                    most = self.size
-                    grown = np.maximum(most - np.abs(v), 0.0) + sum_factor(self.count) * (self.wide.u + U64) * most
-                    same = (self.r == 0) & ((self.odd <= 2.0 ** precision(self.wide)) | (self.count <= 1))
-                    r = np.where(same & np.isfinite(v), 0.0, grown + self.count * least(self.wide))
-                    exact_special = ~np.isfinite(v) & (self.r == 0) & ~np.isfinite(most)
-                    r = np.where(np.isnan(r) | ~(most <= float(self.wide.max)), np.inf, r)
-                    r = np.where(exact_special & np.isnan(v), 0.0, r)
+                    whole = self.size
+                    grown = np.maximum(whole - np.abs(v), 0.0) + self.count * (self.wide.u + U64) * whole
+                    grown = grown + self.count * least(self.wide) * self.most
+                    tiny = self.least < least(self.wide) * 2.0 ** (precision(self.wide) + 1)
+                    odd = self.odd <= 2.0 ** precision(self.wide)
+                    same = (self.r == 0) & ((self.count <= 1) | ~tiny & (odd | (v == 0)))
+                    r = np.where(same & np.isfinite(v), 0.0, grown)
+                    r = np.where(np.isnan(r) | ~(self.most <= float(self.wide.max)), np.inf, r)
+                    special = ~np.isfinite(v) & (self.r == 0) & ~np.isfinite(whole) & ~tiny
+                    r = np.where(special & np.isnan(v), 0.0, r)
                 case _:
                     r = np.where(self.r > 0, np.maximum(self.upper - v, v - self.lower), 0.0)
                     r = np.where(np.isnan(r), np.where(np.isinf(self.r), np.inf, 0.0), r)
@@ -494,5 +543,3 @@ class Accumulator:
 def _odd_part(v: Array) -> Array:
     size = np.abs(np.where(np.isfinite(v), v, 1.0))
     return np.where(size == 0, 1.0, size / np.where(size == 0, 1.0, lowest_unit(size)))
-
-

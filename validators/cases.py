@@ -143,7 +143,9 @@ class CaseReport:
         return len(self.cases)
 
 
-def make_cases(spec: OpSpec, tier: str = "quick", seed: int = 0, dtypes: Sequence[DType] | None = None) -> CaseReport:
+def make_cases(
+    spec: OpSpec, tier: str = "quick", seed: int = 0, dtypes: Sequence[DType] | None = None
+) -> CaseReport:
     """The cases of a tier (`quick` | `full`).  dtypes: the kernels that there are (None: those of the language)."""
     builder = _Builder(spec, seed)
     cases: list[Case] = []
@@ -187,12 +189,21 @@ class _Call:
     types: tuple[str, ...] = ()
 
     def copy(self) -> _Call:
-        return replace(self, dims=dict(self.dims), attrs=dict(self.attrs), lengths=dict(self.lengths),
-                       data=dict(self.data))
+        return replace(
+            self,
+            dims=dict(self.dims),
+            attrs=dict(self.attrs),
+            lengths=dict(self.lengths),
+            data=dict(self.data),
+        )
 
 
 _INTEGER_OPS: dict[str, Callable[[int, int], int]] = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod,
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "%": operator.mod,
     "**": lambda p, q: int(p**q),
 }
 
@@ -332,7 +343,11 @@ class _Builder:
         size = iter((3, 4, 5, 2, 6, 7, 3, 4, 5, 2, 6, 7))
         for t in self.spec.inputs.values():
             for d in t.dims:
-                if isinstance(d.expr, Name) and d.expr.id not in call.dims and d.expr.id not in self.spec.attrs:
+                if (
+                    isinstance(d.expr, Name)
+                    and d.expr.id not in call.dims
+                    and d.expr.id not in self.spec.attrs
+                ):
                     decl = self.spec.dims.get(d.expr.id)
                     if d.pack:
                         rank = _int(decl.rank, {}) if decl is not None and isinstance(decl.rank, Num) else 2
@@ -359,7 +374,11 @@ class _Builder:
 
     def length(self, name: str, t: TensorType, call: _Call) -> int:
         for d in t.dims:
-            if isinstance(d.expr, Name) and d.expr.id in self.list_dims and isinstance(call.dims.get(d.expr.id), tuple):
+            if (
+                isinstance(d.expr, Name)
+                and d.expr.id in self.list_dims
+                and isinstance(call.dims.get(d.expr.id), tuple)
+            ):
                 return len(call.dims[d.expr.id])
         for dim, decl in self.spec.dims.items():
             match decl.rank:
@@ -378,7 +397,9 @@ class _Builder:
         return None
 
     def rank_of(self, t: TensorType, call: _Call) -> int:
-        return sum(len(call.dims.get(d.expr.id, ())) if d.pack and isinstance(d.expr, Name) else 1 for d in t.dims)
+        return sum(
+            len(call.dims.get(d.expr.id, ())) if d.pack and isinstance(d.expr, Name) else 1 for d in t.dims
+        )
 
     def plain_value(self, a: AttrDecl, call: _Call) -> Any:
         match a.kind:
@@ -391,8 +412,14 @@ class _Builder:
             case "dtype":
                 return "f32"
             case "ints":
-                return (1,) * max((len(v) for n, v in call.dims.items() if isinstance(v, tuple)
-                                   and n in self.spec.dims and self.spec.dims[n].kind == "static"), default=1)
+                return (1,) * max(
+                    (
+                        len(v)
+                        for n, v in call.dims.items()
+                        if isinstance(v, tuple) and n in self.spec.dims and self.spec.dims[n].kind == "static"
+                    ),
+                    default=1,
+                )
             case "axes":
                 return ()
             case "floats":
@@ -457,7 +484,7 @@ class _Builder:
             decl = self.spec.dims.get(n)
             static = decl is not None and (decl.kind == "static")
             if v in seen and rng.random() < 0.6:
-                call.dims[n] = seen[v]      # what was equal stays equal, more often than not
+                call.dims[n] = seen[v]  # what was equal stays equal, more often than not
                 continue
             if rng.random() < keep:
                 new = v
@@ -478,7 +505,7 @@ class _Builder:
             call.dims[n] = new
             for attr, value in base.attrs.items():
                 if isinstance(v, tuple) and v and value == v and len(new) == len(v):
-                    call.attrs[attr] = new      # normalized_shape follows its pack
+                    call.attrs[attr] = new  # normalized_shape follows its pack
         for name, t in self.spec.inputs.items():
             if t.is_list:
                 call.lengths.pop(name, None)
@@ -491,9 +518,13 @@ class _Builder:
         names: dict[str, Any] = {a.name: a.default for a in self.spec.attrs.values()} | call.attrs | call.dims
         for r in self.spec.require:
             match r.expr:
-                case Cmp(op="==", left=Bin(op="%", left=Name(id=a), right=b), right=Num(value=0)) if a in call.dims:
+                case Cmp(op="==", left=Bin(op="%", left=Name(id=a), right=b), right=Num(value=0)) if (
+                    a in call.dims
+                ):
                     call.dims[a] = names[a] = _int(b, names) * int(rng.integers(1, 4))
-                case Cmp(op="==", left=Name(id=a), right=b) if a in call.dims and isinstance(call.dims[a], int):
+                case Cmp(op="==", left=Name(id=a), right=b) if a in call.dims and isinstance(
+                    call.dims[a], int
+                ):
                     call.dims[a] = names[a] = _int(b, names)
 
     def broadcast(self, call: _Call, rng: Rng) -> None:
@@ -501,8 +532,12 @@ class _Builder:
         for n, decl in self.spec.dims.items():
             if decl.kind != "broadcast" or n not in call.dims:
                 continue
-            users = [i for i, t in self.spec.inputs.items() if not t.is_list
-                     and any(d.pack and isinstance(d.expr, Name) and d.expr.id == n for d in t.dims)]
+            users = [
+                i
+                for i, t in self.spec.inputs.items()
+                if not t.is_list
+                and any(d.pack and isinstance(d.expr, Name) and d.expr.id == n for d in t.dims)
+            ]
             if len(users) < 2 or rng.random() < 0.3:
                 continue
             for user in users:
@@ -529,8 +564,11 @@ class _Builder:
                     call.attrs[a.name] = tuple(max(0, v + int(rng.integers(-1, 2))) for v in have)
             elif a.kind == "int":
                 have = call.attrs.get(a.name, a.default if a.has_default else 1)
-                call.attrs[a.name] = int(rng.integers(0, 6)) if not isinstance(have, int) or rng.random() < 0.3 \
+                call.attrs[a.name] = (
+                    int(rng.integers(0, 6))
+                    if not isinstance(have, int) or rng.random() < 0.3
                     else have + int(rng.integers(-1, 3))
+                )
             elif a.kind == "float":
                 call.attrs[a.name] = float(np.round(rng.uniform(0.05, 0.95), 3))
             elif a.kind == "scalar":
@@ -547,8 +585,11 @@ class _Builder:
                 if rank:
                     call.attrs[a.name] = int(rng.integers(-rank, rank))
                 return
-            count = sum(len(call.dims.get(d.expr.id, ())) if d.pack and isinstance(d.expr, Name) else 1 for d in moved)
-            if count == rank and rng.random() < 0.5:
+            count = sum(
+                len(call.dims.get(d.expr.id, ())) if d.pack and isinstance(d.expr, Name) else 1 for d in moved
+            )
+            if (count == rank and rng.random() < 0.5) or (a.empty == "all" and not count):
+                call.attrs[a.name] = None  # all of them; `()` would mean the same
                 return
             picked = sorted(int(p) for p in rng.permutation(rank)[:count])
             call.attrs[a.name] = tuple(p - rank if rng.random() < 0.4 else p for p in picked)
@@ -587,12 +628,24 @@ class _Builder:
             value = call.dims.get(f"{name}.{dim}", call.dims.get(dim)) if dim else None
             if d.pack:
                 if value is None:
-                    lanes = [len(v) for n, v in call.dims.items() if isinstance(v, tuple)
-                             and any(isinstance(m, Name) and m.id == n for m in walk(d.expr))]
+                    lanes = [
+                        len(v)
+                        for n, v in call.dims.items()
+                        if isinstance(v, tuple)
+                        and any(isinstance(m, Name) and m.id == n for m in walk(d.expr))
+                    ]
                     if not lanes:
                         raise CaseRefused(f"nothing says the extents of `*{show(d.expr)}` of `{name}`")
-                    value = tuple(_int(d.expr, {n: v[k] if isinstance(v, tuple) and len(v) == lanes[0] else v
-                                                for n, v in names.items()}) for k in range(lanes[0]))
+                    value = tuple(
+                        _int(
+                            d.expr,
+                            {
+                                n: v[k] if isinstance(v, tuple) and len(v) == lanes[0] else v
+                                for n, v in names.items()
+                            },
+                        )
+                        for k in range(lanes[0])
+                    )
                 parts.append((tuple(value), d.at))
                 continue
             if isinstance(value, tuple):
@@ -639,8 +692,12 @@ class _Builder:
                 return self.derived(inner, chosen)
         raise CaseRefused(f"type rule `{show(rule)}` of an input is not known to cases")
 
-    def resolve(self, call: _Call, chosen: Mapping[str, DType], shapes: dict[str, Shape | list[Shape]] | None = None,
-                ) -> tuple[BoundOp, dict[str, Any], dict[str, Shape], Resolved]:
+    def resolve(
+        self,
+        call: _Call,
+        chosen: Mapping[str, DType],
+        shapes: dict[str, Shape | list[Shape]] | None = None,
+    ) -> tuple[BoundOp, dict[str, Any], dict[str, Shape], Resolved]:
         """The bound program of a call, its run-time attributes, flat shapes, and the resolution."""
         shapes = self.shapes(call) if shapes is None else shapes
         operands: dict[str, Any] = {}
@@ -661,20 +718,25 @@ class _Builder:
         return self.bound[resolved.key], resolved.attrs, flat, resolved
 
     # ------------------------------------------------------------------------------------------ contents
-    def fill(self, name: str, call: _Call, chosen: dict[str, DType], values: str, layout: str, index: str) -> Case:
+    def fill(
+        self, name: str, call: _Call, chosen: dict[str, DType], values: str, layout: str, index: str
+    ) -> Case:
         """Contents of the class, checked against the operator's rules."""
         op, run_attrs, shapes, resolved = self.resolve(call, chosen)
         found = survey(op, shapes, run_attrs)
         dtypes = {t.name: t.dtype for t in op.inputs}
         numbers = [d for n, d in dtypes.items() if n not in found.ranges]
         if not applicable(values, numbers) and numbers:
-            raise CaseRefused(f"no input of {', '.join(sorted({d.value for d in numbers}))} holds `{values}`",
-                              inapplicable=True)
+            raise CaseRefused(
+                f"no input of {', '.join(sorted({d.value for d in numbers}))} holds `{values}`",
+                inapplicable=True,
+            )
         if index == "negative" and not found.ranges:
             raise CaseRefused("no input holds positions", inapplicable=True)
         if layout != "contiguous" and not any(applies(layout, s) for s in shapes.values()):
-            raise CaseRefused(f"no input of shapes {[list(s) for s in shapes.values()]} can be {layout}",
-                              inapplicable=True)
+            raise CaseRefused(
+                f"no input of shapes {[list(s) for s in shapes.values()]} can be {layout}", inapplicable=True
+            )
         why = ""
         for attempt in range(6):
             rng = _rng(self.seed, self.spec.op, name, attempt)
@@ -690,8 +752,17 @@ class _Builder:
             return self.case(name, call, resolved, arrays, layout, values, index)
         raise CaseRefused(f"no contents satisfy the rules ({why})", inapplicable=index == "negative")
 
-    def contents(self, op: BoundOp, call: _Call, shapes: Mapping[str, Shape], found: Survey, values: str, index: str,
-                 rng: Rng, attempt: int) -> dict[str, Array]:
+    def contents(
+        self,
+        op: BoundOp,
+        call: _Call,
+        shapes: Mapping[str, Shape],
+        found: Survey,
+        values: str,
+        index: str,
+        rng: Rng,
+        attempt: int,
+    ) -> dict[str, Array]:
         out: dict[str, Array] = {}
         place = 0
         for t in op.inputs:
@@ -704,17 +775,26 @@ class _Builder:
             else:
                 a = draw(values, shape, t.dtype, rng, depth=found.depth, place=place)
                 if attempt > 0 and t.dtype.is_integer:
-                    a = (np.abs(a.astype(np.int64)) % 4).astype(a.dtype)       # counts, lengths
+                    a = (np.abs(a.astype(np.int64)) % 4).astype(a.dtype)  # counts, lengths
                     if attempt > 2:
-                        a = np.sort(a.reshape(-1)).reshape(shape)              # offsets
+                        a = np.sort(a.reshape(-1)).reshape(shape)  # offsets
                 elif attempt > 1 and t.dtype.is_float:
                     a = np.abs(a)
                 place += t.dtype.is_inexact
                 out[t.name] = a
         return out
 
-    def case(self, name: str, call: _Call, resolved: Resolved, arrays: Mapping[str, Array], layout: str, values: str,
-             index: str, expect: Expected | None = None) -> Case:
+    def case(
+        self,
+        name: str,
+        call: _Call,
+        resolved: Resolved,
+        arrays: Mapping[str, Array],
+        layout: str,
+        values: str,
+        index: str,
+        expect: Expected | None = None,
+    ) -> Case:
         operands: dict[str, CaseTensor | tuple[CaseTensor, ...] | None] = {}
         for inp, t in self.spec.inputs.items():
             if t.is_list:
@@ -725,8 +805,20 @@ class _Builder:
             else:
                 operands[inp] = None
         declared = not self.spec.test.values or values in self.spec.test.values
-        return Case(self.spec.op, name, self.seed, resolved.key, operands, dict(call.attrs), dict(resolved.attrs),
-                    values, index, layout, declared, expect)
+        return Case(
+            self.spec.op,
+            name,
+            self.seed,
+            resolved.key,
+            operands,
+            dict(call.attrs),
+            dict(resolved.attrs),
+            values,
+            index,
+            layout,
+            declared,
+            expect,
+        )
 
     # ------------------------------------------------------------------------------------------ refusals
     def refusal(self, name: str, chosen: dict[str, DType], which: int) -> Case:
@@ -743,7 +835,7 @@ class _Builder:
                 op, run_attrs, shapes, resolved = self.resolve(call, chosen)
                 rule = next((r for r in op.rules if r.text == text), None)
                 if rule is None:
-                    continue                 # decided before the call, for this one
+                    continue  # decided before the call, for this one
                 met = True
                 if rule.data:
                     arrays = self.spoiled(op, call, shapes, run_attrs, rng)
@@ -755,16 +847,25 @@ class _Builder:
                 survey(op, shapes, run_attrs)
             except OracleRefusal as e:
                 if e.which >= 0 and op.rules[e.which].text == text:
-                    return self.case(name, call, resolved, arrays, "contiguous", "normal", "-",
-                                     Expected(e.kind, e.which, text))
+                    return self.case(
+                        name,
+                        call,
+                        resolved,
+                        arrays,
+                        "contiguous",
+                        "normal",
+                        "-",
+                        Expected(e.kind, e.which, text),
+                    )
             except OpwrightError:
-                continue                     # twisted too far: the call has no kernel, or no shape
+                continue  # twisted too far: the call has no kernel, or no shape
         if not met:
             raise CaseRefused(f"`{text}` is decided before the call", inapplicable=True)
         raise CaseRefused(f"found no call that breaks `{text}`")
 
-    def spoiled(self, op: BoundOp, call: _Call, shapes: Mapping[str, Shape], run_attrs: Mapping[str, Any],
-                rng: Rng) -> dict[str, Array]:
+    def spoiled(
+        self, op: BoundOp, call: _Call, shapes: Mapping[str, Shape], run_attrs: Mapping[str, Any], rng: Rng
+    ) -> dict[str, Array]:
         """Valid contents with one number out of its range."""
         found = survey(op, shapes, run_attrs)
         arrays = self.contents(op, call, shapes, found, "normal", "uniform", rng, 1)
@@ -794,7 +895,7 @@ class _Builder:
             v = out.dims[n]
             if isinstance(v, tuple) and v and all(isinstance(e, int) for e in v):
                 k = int(rng.integers(len(v)))
-                out.dims[n] = v[:k] + (max(0, v[k] + int(rng.integers(-3, 8))) * zero,) + v[k + 1:]
+                out.dims[n] = v[:k] + (max(0, v[k] + int(rng.integers(-3, 8))) * zero,) + v[k + 1 :]
             elif isinstance(v, int):
                 out.dims[n] = max(0, v + int(rng.integers(-3, 8))) * zero
         elif attrs:
@@ -803,7 +904,7 @@ class _Builder:
             step = int(rng.choice([-100, -5, -3, -2, -1, 1, 2, 3, 5, 100]))
             if isinstance(have, tuple) and have:
                 k = int(rng.integers(len(have)))
-                out.attrs[a.name] = have[:k] + (have[k] + step,) + have[k + 1:]
+                out.attrs[a.name] = have[:k] + (have[k] + step,) + have[k + 1 :]
             else:
                 out.attrs[a.name] = ((have if isinstance(have, (int, float)) else 0) + step) * zero
         return out
@@ -811,8 +912,10 @@ class _Builder:
     def axis_error(self, name: str, call: _Call, chosen: dict[str, DType], attr: str) -> Case:
         """An axis that the tensor does not have."""
         a = self.spec.attrs[attr]
-        rank = max((self.rank_of(t, call) for t in self.spec.inputs.values() if any(d.at == attr for d in t.dims)),
-                   default=None)
+        rank = max(
+            (self.rank_of(t, call) for t in self.spec.inputs.values() if any(d.at == attr for d in t.dims)),
+            default=None,
+        )
         if rank is None:
             raise CaseRefused(f"no input's axes are named by `{attr}`", inapplicable=True)
         good_shapes = self.shapes(call)
@@ -830,8 +933,16 @@ class _Builder:
             survey(op, shapes, run_attrs)
         except OracleRefusal as e:
             if e.kind == "axis":
-                return self.case(name, twisted, resolved, arrays, "contiguous", "normal", "-",
-                                 Expected("axis", -1, e.message))
+                return self.case(
+                    name,
+                    twisted,
+                    resolved,
+                    arrays,
+                    "contiguous",
+                    "normal",
+                    "-",
+                    Expected("axis", -1, e.message),
+                )
         raise CaseRefused(f"`{attr}` = {bad} is not refused")
 
     def shape_error(self, name: str, call: _Call, chosen: dict[str, DType]) -> Case:
@@ -848,9 +959,19 @@ class _Builder:
                 survey(op, wrong, run_attrs)
             except OracleRefusal as e:
                 if e.kind == "shape":
-                    arrays = self.contents(op, replace(call, data={}), wrong, Survey(1, 1, {}), "normal", "-", rng, 1)
-                    return self.case(name, call, resolved, arrays, "contiguous", "normal", "-",
-                                     Expected("shape", -1, e.message))
+                    arrays = self.contents(
+                        op, replace(call, data={}), wrong, Survey(1, 1, {}), "normal", "-", rng, 1
+                    )
+                    return self.case(
+                        name,
+                        call,
+                        resolved,
+                        arrays,
+                        "contiguous",
+                        "normal",
+                        "-",
+                        Expected("shape", -1, e.message),
+                    )
         raise CaseRefused("no two inputs share an extent", inapplicable=True)
 
 
@@ -932,8 +1053,12 @@ class _Plan:
         self.values = self.spec.test.values or ("exact", "normal")
         self.layouts = ("contiguous", *(x for x in self.spec.test.layouts if x != "contiguous"))
         self.sources = [f"case{k}" for k in range(len(self.spec.test.cases))] or ["base"]
-        self.index = "uniform" if any(_integer(rule) for _, rule in self.b.choices) or any(
-            t.dtype in ("i64", "i32") for t in self.spec.inputs.values()) else "-"
+        self.index = (
+            "uniform"
+            if any(_integer(rule) for _, rule in self.b.choices)
+            or any(t.dtype in ("i64", "i32") for t in self.spec.inputs.values())
+            else "-"
+        )
 
     def combinations(self) -> list[str]:
         """Types of the cases: all f32 (i64 for integers) first, then each other dtype that some variable admits."""
@@ -963,8 +1088,9 @@ class _Plan:
         main, others = types[0], types[1:]
         out: list[str] = []
 
-        def add(source: str, t: str, values: str, layout: str = "contiguous", index: str = "",
-                given: str = "all") -> None:
+        def add(
+            source: str, t: str, values: str, layout: str = "contiguous", index: str = "", given: str = "all"
+        ) -> None:
             if source.startswith("case"):
                 only = self.b.declared(int(source[4:])).types
                 if only and not any(n in only for n in t.split("+")):
@@ -996,8 +1122,12 @@ class _Plan:
             for k in range(3 if self.full else 1):
                 add(f"draw{20 + 3 * n + k}", t, self.finite())
         for k in range(12 if self.full else 4):
-            add(f"draw{k}", main, self.values[k % len(self.values)] if k % 2 else self.finite(),
-                self.layouts[k % len(self.layouts)])
+            add(
+                f"draw{k}",
+                main,
+                self.values[k % len(self.values)] if k % 2 else self.finite(),
+                self.layouts[k % len(self.layouts)],
+            )
         self.refusals(add, main)
         return out
 
@@ -1034,7 +1164,9 @@ class _Plan:
             add("shape", types, "normal", index="-")
 
     def finite(self) -> str:
-        return next((v for v in ("normal", *self.values) if v in self.values and VALUE_CLASSES[v].finite), "normal")
+        return next(
+            (v for v in ("normal", *self.values) if v in self.values and VALUE_CLASSES[v].finite), "normal"
+        )
 
     def roomy(self) -> str:
         """The declared case of most axes longer than 1, of moderate size."""
@@ -1043,7 +1175,9 @@ class _Plan:
             if not s.startswith("case"):
                 continue
             dims = self.b.declared(int(s[4:])).dims
-            sizes = [e for v in dims.values() for e in (v if isinstance(v, tuple) else (v,)) if isinstance(e, int)]
+            sizes = [
+                e for v in dims.values() for e in (v if isinstance(v, tuple) else (v,)) if isinstance(e, int)
+            ]
             if 0 in sizes or math.prod(sizes) > MAX_ELEMENTS:
                 continue
             score = sum(e > 1 for e in sizes) + math.log2(1 + math.prod(sizes)) / 100

@@ -32,10 +32,18 @@ class Traits:
 _ALL = ("float", "complex", "int", "uint", "bool")
 _INEXACT = ("float", "complex")
 VALUE_CLASSES: dict[str, Traits] = {
-    "exact": Traits(_ALL), "normal": Traits(_ALL), "large": Traits(_INEXACT), "tiny": Traits(_INEXACT),
-    "denormal": Traits(_INEXACT), "zeros": Traits(_ALL), "nan_inf": Traits(_INEXACT, finite=False),
-    "all_equal": Traits(_ALL), "one_neg_inf": Traits(("float",), finite=False),
-    "all_neg_inf": Traits(("float",), finite=False), "int_limits": Traits(("int", "uint")), "mixed": Traits(_INEXACT),
+    "exact": Traits(_ALL),
+    "normal": Traits(_ALL),
+    "large": Traits(_INEXACT),
+    "tiny": Traits(_INEXACT),
+    "denormal": Traits(_INEXACT),
+    "zeros": Traits(_ALL),
+    "nan_inf": Traits(_INEXACT, finite=False),
+    "all_equal": Traits(_ALL),
+    "one_neg_inf": Traits(("float",), finite=False),
+    "all_neg_inf": Traits(("float",), finite=False),
+    "int_limits": Traits(("int", "uint")),
+    "mixed": Traits(_INEXACT),
 }
 INDEX_CLASSES = ("uniform", "same", "bounds", "negative")
 
@@ -55,7 +63,11 @@ def draw(value_class: str, shape: Shape, dtype: DType, rng: Rng, *, depth: int =
     if dtype.kind not in VALUE_CLASSES[value_class].kinds:
         value_class = "normal"
     if dtype is DType.BOOL:
-        out = np.full(shape, bool(rng.integers(2))) if value_class == "all_equal" else rng.integers(0, 2, shape) == 1
+        out = (
+            np.full(shape, bool(rng.integers(2)))
+            if value_class == "all_equal"
+            else rng.integers(0, 2, shape) == 1
+        )
         return np.asarray(np.zeros(shape, np.bool_) if value_class == "zeros" else out)
     if not dtype.is_inexact:
         return _INTEGERS.get(value_class, _small)(shape, dtype, rng).astype(ARRAY[dtype])
@@ -66,7 +78,9 @@ def draw(value_class: str, shape: Shape, dtype: DType, rng: Rng, *, depth: int =
     if value_class == "exact":
         return to_array(_exact(shape, dtype, rng, depth, place), dtype)
     values = _FLOATS[value_class](shape, dtype, rng)
-    return to_array(np.clip(values, dtype.min, dtype.max) if VALUE_CLASSES[value_class].finite else values, dtype)
+    return to_array(
+        np.clip(values, dtype.min, dtype.max) if VALUE_CLASSES[value_class].finite else values, dtype
+    )
 
 
 # ------------------------------------------------------------------------------------------------- floats
@@ -149,8 +163,16 @@ def _mixed(shape: Shape, dtype: DType, rng: Rng) -> Array:
 
 
 _FLOATS: dict[str, Callable[[Shape, DType, Rng], Array]] = {
-    "normal": _normal, "large": _large, "tiny": _tiny, "denormal": _denormal, "zeros": _zeros, "nan_inf": _nan_inf,
-    "all_equal": _all_equal, "one_neg_inf": _one_neg_inf, "all_neg_inf": _all_neg_inf, "mixed": _mixed,
+    "normal": _normal,
+    "large": _large,
+    "tiny": _tiny,
+    "denormal": _denormal,
+    "zeros": _zeros,
+    "nan_inf": _nan_inf,
+    "all_equal": _all_equal,
+    "one_neg_inf": _one_neg_inf,
+    "all_neg_inf": _all_neg_inf,
+    "mixed": _mixed,
 }
 
 # ------------------------------------------------------------------------------------------------- integers
@@ -176,7 +198,11 @@ def _int_limits(shape: Shape, dtype: DType, rng: Rng) -> Array:
 
 
 _INTEGERS: dict[str, Callable[[Shape, DType, Rng], Array]] = {
-    "exact": _small, "normal": _small, "zeros": _int_zeros, "all_equal": _int_equal, "int_limits": _int_limits,
+    "exact": _small,
+    "normal": _small,
+    "zeros": _int_zeros,
+    "all_equal": _int_equal,
+    "int_limits": _int_limits,
 }
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ..generator.bound import Axis, BoundOp
+from ..generator.bound import Axis, BoundOp, DimUse
 from ..generator.expr import (
     FUNCTIONS,
     And,
@@ -92,8 +92,8 @@ class Space:
         slots = {}
         for name, s in self.slots.items():
             stop = s.start + len(s.sizes)
-            offsets = tuple(o + b for o, b in zip(s.offsets, begin[s.start:stop], strict=True))
-            slots[name] = Slot(s.start, sizes[s.start:stop], offsets)
+            offsets = tuple(o + b for o, b in zip(s.offsets, begin[s.start : stop], strict=True))
+            slots[name] = Slot(s.start, sizes[s.start : stop], offsets)
         return Space(slots, sizes)
 
     def line(self, slot: Slot, k: int) -> Array:
@@ -117,10 +117,13 @@ class Active:
         else:
             open_ = test.r > 0
             may, must = value | open_, value & ~open_
-        return Active(may if self.may is None else self.may & may, must if self.must is None else self.must & must)
+        return Active(
+            may if self.may is None else self.may & may, must if self.must is None else self.must & must
+        )
 
     def deeper(self, count: int) -> Active:
         """For a space with `count` more axes."""
+
         def grow(x: Array | None) -> Array | None:
             return None if x is None else x.reshape(x.shape + (1,) * count)
 
@@ -160,10 +163,12 @@ class Evaluator:
     tensors: dict[str, Stored] = field(default_factory=dict)
     extents: Extents = field(init=False)
     fast: bool = True
-    track: bool = False               # keep values as rounded in their own type (index arithmetic in floats)
+    track: bool = False  # keep values as rounded in their own type (index arithmetic in floats)
     reduced: Mapping[str, Axis] = field(default_factory=dict)
-    dense: bool = False               # small pieces: no fast path is needed to hold a space
-    whole: dict[str, Shape] = field(default_factory=dict)   # full extents of the pack indices of this statement
+    dense: bool = False  # small pieces: no fast path is needed to hold a space
+    whole: dict[str, Shape] = field(
+        default_factory=dict
+    )  # full extents of the pack indices of this statement
 
     def __post_init__(self) -> None:
         self.extents = Extents(self.op, self.attrs, self.scalar)
@@ -300,6 +305,8 @@ class Evaluator:
         if len(uses) != len(index):
             raise OracleError(f"{self.op.name}: `{tensor}` has {len(uses)} dims, indexed with {len(index)}")
         total = len(self.extents.shapes[tensor])
+        if t.expand and t.role != "input":
+            return self._aligned_right(uses, index, total)
         packs = sum(1 for u in uses if u.pack)
         scalars = len(uses) - packs
         out: list[tuple[Expr, int, int, bool]] = []
@@ -308,22 +315,37 @@ class Evaluator:
             if not use.pack:
                 count = 1
             elif packs == 1:
-                count = total - scalars       # a tensor's own share of a pack that broadcasts may be shorter
+                count = total - scalars  # a tensor's own share of a pack that broadcasts may be shorter
             else:
                 count = len(self.extents.entry(use))
-            out.append((e, at, count, use.pack and t.role != "temp" and self.extents.is_broadcast(pack_name(use))))
+            out.append((e, at, count, use.pack and self.extents.spreads(pack_name(use))))
             at += count
+        return out
+
+    def _aligned_right(
+        self, uses: Sequence[DimUse], index: Sequence[Expr], total: int
+    ) -> list[tuple[Expr, int, int, bool]]:
+        """Entries of a tensor that lacks leading axes of its dims, and has others of extent 1."""
+        ranks = [len(self.extents.entry(u)) for u in uses]
+        missing = sum(ranks) - total
+        out: list[tuple[Expr, int, int, bool]] = []
+        at = 0
+        for e, rank in zip(index, ranks, strict=True):
+            drop = min(missing, rank)
+            missing -= drop
+            out.append((e, at, rank - drop, True))
+            at += rank - drop
         return out
 
     def _plain_load(self, x: Load, shape: Shape, space: Space) -> Any:
         """The load as transpose, slice and reshape, if its indices are distinct variables within the tensor."""
-        place: list[tuple[int, int, int | None]] = []     # space axis, tensor axis, offset (None: broadcast)
+        place: list[tuple[int, int, int | None]] = []  # space axis, tensor axis, offset (None: broadcast)
         for e, first, count, spread in self.entries(x.tensor, x.index):
             slot = _slot_of(e, space)
             if slot is None or count > len(slot.sizes):
                 return None
             lead = len(slot.sizes) - count
-            if lead and not isinstance(e, (Star, Decl)):
+            if lead and not spread:
                 return None
             for k in range(count):
                 size, offset = slot.sizes[lead + k], slot.offsets[lead + k]
@@ -356,7 +378,10 @@ class Evaluator:
         for e, first, count, spread in self.entries(tensor, index):
             slot = _slot_of(e, space)
             if slot is None:
-                out.append(cast(self.eval(e, space, active), DType.I64))
+                if count and spread and shape[first] == 1:
+                    out.append(self._count(0, space.ndim))
+                elif count:
+                    out.append(cast(self.eval(e, space, active), DType.I64))
                 continue
             lead = len(slot.sizes) - count
             if lead < 0:
@@ -367,8 +392,9 @@ class Evaluator:
                 out.append(Ball(line, DType.I64, nonneg=True))
         return out
 
-    def _gather(self, x: Load, ball: Ball, written: Array | None, space: Space,
-                active: Active) -> tuple[Ball, Array | None]:
+    def _gather(
+        self, x: Load, ball: Ball, written: Array | None, space: Space, active: Active
+    ) -> tuple[Ball, Array | None]:
         shape = ball.shape
         where = self.positions(x.tensor, x.index, space, active)
         index: list[Array] = []
@@ -380,8 +406,11 @@ class Evaluator:
                 surely = surely if active.must is None else surely & active.must
                 if surely.any():
                     worst = np.broadcast_to(p.value, surely.shape)[surely][0]
-                    raise OracleRefusal("index", f"{self.op.name}: `{show(x)}` reads position {int(worst)} of axis "
-                                                 f"{axis}, which has {extent}")
+                    raise OracleRefusal(
+                        "index",
+                        f"{self.op.name}: `{show(x)}` reads position {int(worst)} of axis "
+                        f"{axis}, which has {extent}",
+                    )
                 maybe = outside if active.may is None else outside & active.may
                 if maybe.any():
                     open_ = maybe if open_ is None else open_ | maybe
@@ -413,7 +442,7 @@ class Evaluator:
                     for e, first, count, _ in self.entries(n.tensor, n.index):
                         plain = e.x if isinstance(e, Star) else e
                         if isinstance(plain, Name) and plain.id == d.id:
-                            return self.extents.shapes[n.tensor][first:first + count]
+                            return self.extents.shapes[n.tensor][first : first + count]
             raise OracleError(f"{self.op.name}: index `{d.id}` has no extent")
         if d.pack:
             assert isinstance(extent, Name)
@@ -437,13 +466,15 @@ class Evaluator:
         whole = list(np.broadcast_shapes(body.shape, () if body.r is None else body.r.shape))
         for k in reduced:
             whole[k] = inner.sizes[k]
-        if x.kind in ("max", "min", "argmax", "argmin") and not math.prod(whole[space.ndim:]):
+        if x.kind in ("max", "min", "argmax", "argmin") and not math.prod(whole[space.ndim :]):
             if x.kind.startswith("arg"):
                 raise OracleRefusal("require", f"{self.op.name}: `{x.kind}` over nothing")
             return constant(identity(x.kind, _dtype(x)), _dtype(x), space.ndim)
         return reduce_(x.kind, body, reduced, tuple(whole), _dtype(x))
 
-    def _contract(self, x: Reduce, space: Space, inner: Space, active: Active, reduced: list[int]) -> Ball | None:
+    def _contract(
+        self, x: Reduce, space: Space, inner: Space, active: Active, reduced: list[int]
+    ) -> Ball | None:
         """A sum of products of factors that depend on fewer indices than their product: as a matrix product."""
         if x.kind != "sum" or not isinstance(x.body, Bin) or x.body.op != "*" or not _dtype(x).is_inexact:
             return None
@@ -466,8 +497,11 @@ class Evaluator:
             return None
         j = x.indices[0].id
         match x.body:
-            case Select(test=Cmp(op=op, left=Name(id=a, kind="index"), right=Name(id=b, kind="index")),
-                        then=then, other=Num(value=v)) if op in _MIRROR and j in (a, b) and a != b:
+            case Select(
+                test=Cmp(op=op, left=Name(id=a, kind="index"), right=Name(id=b, kind="index")),
+                then=then,
+                other=Num(value=v),
+            ) if op in _MIRROR and j in (a, b) and a != b:
                 pass
             case _:
                 return None
@@ -475,15 +509,17 @@ class Evaluator:
         if float(v) != nothing:
             return None
         i = b if a == j else a
-        if i not in space.slots or any(isinstance(n, Name) and n.id == i and n.kind == "index" for n in walk(then)):
+        if i not in space.slots or any(
+            isinstance(n, Name) and n.id == i and n.kind == "index" for n in walk(then)
+        ):
             return None
         for n in walk(then):
             if isinstance(n, Load):
                 partial = self.tensors[n.tensor].written is not None
                 if partial or not all(_is_plain(e) for e in n.index):
-                    return None      # a load that the guard may protect
+                    return None  # a load that the guard may protect
         if a != j:
-            op = _MIRROR[op]      # j op i
+            op = _MIRROR[op]  # j op i
         slot = space.slots[i]
         line = space.line(slot, 0)
         body = self.eval(then, inner, Active())
@@ -498,9 +534,9 @@ class Evaluator:
         at = np.clip(at, 0, last)
 
         def take(values: Array) -> Array:
-            picked = np.take(values, at.reshape(-1), axis=axis)       # axis `axis` now walks i
+            picked = np.take(values, at.reshape(-1), axis=axis)  # axis `axis` now walks i
             moved = np.moveaxis(picked, axis, slot.start)
-            return moved.reshape(moved.shape[:slot.start] + (slot.sizes[0],) + moved.shape[slot.start + 2:])
+            return moved.reshape(moved.shape[: slot.start] + (slot.sizes[0],) + moved.shape[slot.start + 2 :])
 
         out = run.map(take)
         if empty.any():

@@ -62,7 +62,7 @@ class Placed:
         dropped = tuple(k for k, s in enumerate(self.source) if s < 0)
         keep = [k for _, k in order]
         moved = np.transpose(x, [*dropped, *keep, *range(len(self.source), len(self.source) + extra)])
-        return moved.reshape(moved.shape[len(dropped):])
+        return moved.reshape(moved.shape[len(dropped) :])
 
     def physical(self, x: Array, extra: int = 0) -> Array:
         """A logical array with its axes where the tensor has them, axes of extent 1 put in: the inverse."""
@@ -93,7 +93,7 @@ class Extents:
     dims: dict[str, int] = field(default_factory=dict)
     packs: dict[str, Shape] = field(default_factory=dict)
     placed: dict[str, Placed] = field(default_factory=dict)
-    shapes: dict[str, Shape] = field(default_factory=dict)      # logical shape of every tensor
+    shapes: dict[str, Shape] = field(default_factory=dict)  # logical shape of every tensor
 
     # ------------------------------------------------------------------------------------------ inputs
     def solve_shapes(self, physical: Mapping[str, Shape], check: Callable[[int, Rule], None]) -> None:
@@ -117,8 +117,12 @@ class Extents:
                 ask()
         self._expanded(physical)
 
-    def solve_data(self, physical: Mapping[str, Shape], check: Callable[[int, Rule], None],
-                   out_shapes: Mapping[str, Shape]) -> None:
+    def solve_data(
+        self,
+        physical: Mapping[str, Shape],
+        check: Callable[[int, Rule], None],
+        out_shapes: Mapping[str, Shape],
+    ) -> None:
         """The rest, which may read inputs: rules over data, `sizes`, and the shapes of outputs and temporaries."""
         early = {k for k, r in enumerate(self.op.rules) if not r.data and self._known(r.expr)}
         for k, r in enumerate(self.op.rules):
@@ -133,7 +137,7 @@ class Extents:
         for t in self.op.outputs:
             self._output(t, physical, out_shapes.get(t.name))
         for t in self.op.temps:
-            self.shapes[t.name] = self.logical_shape(t.dims)
+            self.shapes[t.name] = physical[t.like] if t.like is not None else self.logical_shape(t.dims)
 
     def _known(self, x: Expr) -> bool:
         for n in walk(x):
@@ -151,8 +155,7 @@ class Extents:
         if isinstance(value, (int, np.integer)):
             return (int(value),)
         found = tuple(int(v) for v in value)
-        declared = next((a for a in self.op.attrs if a.name == attr), None)
-        return None if not found and getattr(declared, "empty", None) == "all" else found
+        return None if not found and any(a.name == attr and a.empty_all for a in self.op.attrs) else found
 
     def _ranks(self, physical: Mapping[str, Shape]) -> None:
         """The rank of every pack, and from it the placement of every input."""
@@ -178,6 +181,11 @@ class Extents:
 
     def is_broadcast(self, pack: str) -> bool:
         return any(d.name == pack and d.broadcast for d in self.op.dims)
+
+    def spreads(self, pack: str) -> bool:
+        """Whether an index may be larger than this pack: it broadcasts, or is one input's share of one that does."""
+        joint = {s for d in self.op.dims if d.broadcast for s in d.sources}
+        return any(d.name == pack and (d.broadcast or joint & set(d.sources)) for d in self.op.dims)
 
     def _entry_ranks(self, t: Tensor, rank: int, known: Mapping[str, int]) -> tuple[int, ...] | None:
         ranks: list[int | None] = []
@@ -205,13 +213,16 @@ class Extents:
         out = tuple(-1 if r is None else r for r in ranks)
         if any(r < 0 for r in out) or sum(out) != rank:
             least = sum(1 for u in t.dims if not u.pack)
-            raise OracleRefusal("rank", f"{self.op.name}: input `{t.name}` of rank {rank} does not fit "
-                                        f"(at least {least}, {fixed} of it fixed)")
+            raise OracleRefusal(
+                "rank",
+                f"{self.op.name}: input `{t.name}` of rank {rank} does not fit "
+                f"(at least {least}, {fixed} of it fixed)",
+            )
         return out
 
     def place(self, t: Tensor, ranks: Sequence[int], total: int) -> Placed:
         """Physical positions of a tensor's dims; refuses axes that are out of range or named twice."""
-        at: dict[int, int] = {}          # physical position -> logical axis
+        at: dict[int, int] = {}  # physical position -> logical axis
         logical = 0
         starts: list[int] = []
         for use, r in zip(t.dims, ranks, strict=True):
@@ -225,8 +236,10 @@ class Extents:
             positions: list[int] = []
             for a in named:
                 if not -total <= a < total:
-                    raise OracleRefusal("axis", f"{self.op.name}: `{use.at}` = {a} is out of range for rank {total} "
-                                                f"(`{t.name}`)")
+                    raise OracleRefusal(
+                        "axis",
+                        f"{self.op.name}: `{use.at}` = {a} is out of range for rank {total} (`{t.name}`)",
+                    )
                 p = a % total
                 if p in at or p in positions:
                     raise OracleRefusal("axis", f"{self.op.name}: `{use.at}` names axis {p} twice")
@@ -234,8 +247,12 @@ class Extents:
             # A set of axes is walked in the order of the tensor, however it is written.
             for j, p in enumerate(sorted(positions)):
                 at[p] = -1 if use.keep else starts[k] + j
-        rest = [starts[k] + j if not use.keep else -1 for k, (use, r) in enumerate(zip(t.dims, ranks, strict=True))
-                if use.at is None for j in range(r)]
+        rest = [
+            starts[k] + j if not use.keep else -1
+            for k, (use, r) in enumerate(zip(t.dims, ranks, strict=True))
+            if use.at is None
+            for j in range(r)
+        ]
         source = []
         for p in range(total):
             source.append(at[p] if p in at else rest.pop(0))
@@ -256,7 +273,7 @@ class Extents:
                 if self.op.tensor(name).expand:
                     continue
                 start, count = self.span(name, position)
-                found.append((self.shapes[name][start:start + count], name))
+                found.append((self.shapes[name][start : start + count], name))
             if d.pack and d.broadcast:
                 try:
                     self.packs[d.name] = np.broadcast_shapes(*(s for s, _ in found))
@@ -267,8 +284,11 @@ class Extents:
             first, origin = found[0]
             for s, name in found[1:]:
                 if s != first:
-                    raise OracleRefusal("shape", f"{self.op.name}: {d.name} is {_plain(first)} in `{origin}` and "
-                                                 f"{_plain(s)} in `{name}`")
+                    raise OracleRefusal(
+                        "shape",
+                        f"{self.op.name}: {d.name} is {_plain(first)} in `{origin}` and "
+                        f"{_plain(s)} in `{name}`",
+                    )
             if d.pack:
                 self.packs[d.name] = first
             else:
@@ -322,9 +342,12 @@ class Extents:
             if not t.expand:
                 # an extent that an input states by an expression is checked
                 if self.shapes[t.name] != whole and not any(
-                        u.pack and self.is_broadcast(pack_name(u)) for u in t.dims):
-                    raise OracleRefusal("shape", f"{self.op.name}: `{t.name}` is {list(self.shapes[t.name])}, "
-                                                 f"expected {list(whole)}")
+                    u.pack and self.is_broadcast(pack_name(u)) for u in t.dims
+                ):
+                    raise OracleRefusal(
+                        "shape",
+                        f"{self.op.name}: `{t.name}` is {list(self.shapes[t.name])}, expected {list(whole)}",
+                    )
                 continue
             have = physical[t.name]
             try:
@@ -332,17 +355,20 @@ class Extents:
             except ValueError:
                 fits = False
             if not fits:
-                raise OracleRefusal("shape", f"{self.op.name}: `{t.name}` of shape {list(have)} does not broadcast to "
-                                             f"{list(whole)}")
+                raise OracleRefusal(
+                    "shape",
+                    f"{self.op.name}: `{t.name}` of shape {list(have)} does not broadcast to {list(whole)}",
+                )
             self.shapes[t.name] = whole
             self.placed[t.name] = Placed(tuple(range(len(whole))), tuple(len(self.entry(u)) for u in t.dims))
 
     def _output(self, t: Tensor, physical: Mapping[str, Shape], given: Shape | None) -> None:
-        twin = t.name[1:] if t.name.startswith("d") else ""
-        if t.expand or (t.dims and any(u.pack and self.is_broadcast(pack_name(u)) for u in t.dims)):
+        if t.like is not None:
+            given = physical[t.like]
+        if t.expand or any(u.pack and not u.keep and self.is_broadcast(pack_name(u)) for u in t.dims):
             # The adjoint of an input that broadcasts has that input's own shape.
-            if given is None and self.op.name.endswith(".grad") and twin in physical:
-                given = physical[twin]
+            if given is None and self.op.name.endswith(".grad"):
+                given = physical.get(t.name.removeprefix("d"))
             if given is not None:
                 self._given(t, given)
                 return

@@ -63,7 +63,7 @@ def _offset(a: Array, rng: np.random.Generator) -> Array:
     """Contiguous, but not at the start of its storage, and not aligned to more than one element."""
     start = 2 * int(rng.integers(0, 4)) + 1
     big = _garbage((start + a.size + 3,), a)
-    view = big[start:start + a.size].reshape(a.shape)
+    view = big[start : start + a.size].reshape(a.shape)
     view[...] = a
     return view
 
@@ -77,7 +77,11 @@ def _negative(a: Array, rng: np.random.Generator) -> Array:
 
 
 LAYOUTS: dict[str, Callable[[Array, np.random.Generator], Array]] = {
-    "contiguous": _contiguous, "transposed": _transposed, "sliced": _sliced, "expanded": _expanded, "offset": _offset,
+    "contiguous": _contiguous,
+    "transposed": _transposed,
+    "sliced": _sliced,
+    "expanded": _expanded,
+    "offset": _offset,
     "negative": _negative,
 }
 

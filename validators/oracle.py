@@ -44,8 +44,16 @@ from .evaluator import CHUNK, Active, Evaluator, Slot, Space, Stored, TooDense, 
 from .extents import OracleError, OracleRefusal, OracleTooLarge, Shape
 from .values import STORAGE, Array
 
-__all__ = ["MAX_POINTS", "OracleError", "OracleRefusal", "OracleTooLarge", "Survey", "evaluate", "output_shapes",
-           "survey"]
+__all__ = [
+    "MAX_POINTS",
+    "OracleError",
+    "OracleRefusal",
+    "OracleTooLarge",
+    "Survey",
+    "evaluate",
+    "output_shapes",
+    "survey",
+]
 
 #: Points that one statement may visit one by one.
 MAX_POINTS = 50_000_000
@@ -82,8 +90,12 @@ def evaluate(
     return out
 
 
-def output_shapes(op: BoundOp, inputs: Mapping[str, Any], attrs: Mapping[str, Any] | None = None,
-                  out_shapes: Mapping[str, Shape] | None = None) -> dict[str, Shape]:
+def output_shapes(
+    op: BoundOp,
+    inputs: Mapping[str, Any],
+    attrs: Mapping[str, Any] | None = None,
+    out_shapes: Mapping[str, Shape] | None = None,
+) -> dict[str, Shape]:
     """Physical shapes of the outputs; refuses as `evaluate` does.  Contents matter to `sizes` and rules over data."""
     run = _Run(op, inputs, attrs or {}, True, MAX_POINTS)
     run.bind(out_shapes or {})
@@ -120,13 +132,22 @@ def survey(op: BoundOp, shapes: Mapping[str, Shape], attrs: Mapping[str, Any] | 
         whole = [e for e in (s.assign.value, s.assign.guard) if e is not None]
         with contextlib.suppress(KeyError):
             free = math.prod(math.prod(run.axis_shape(a.extent, a.pack)) for a in s.axes)
-            inner = [math.prod(math.prod(run.reduce_shape(d, n)) for d in n.indices)
-                     for e in whole for n in walk(e) if isinstance(n, Reduce)]
+            inner = [
+                math.prod(math.prod(run.reduce_shape(d, n)) for d in n.indices)
+                for e in whole
+                for n in walk(e)
+                if isinstance(n, Reduce)
+            ]
             points = max(points, free * max(inner, default=1))
             depth = max(depth, *inner) if inner else depth
         with contextlib.suppress(KeyError):
             _check_walks(m, s, {a.name: run.axis_shape(a.extent, a.pack) for a in s.axes})
-        places = [(n.tensor, n.index) for e in (*whole, *s.assign.target.index) for n in walk(e) if isinstance(n, Load)]
+        places = [
+            (n.tensor, n.index)
+            for e in (*whole, *s.assign.target.index)
+            for n in walk(e)
+            if isinstance(n, Load)
+        ]
         for tensor, index in (*places, (s.target, s.assign.target.index)):
             if tensor not in m.extents.shapes:
                 continue
@@ -162,15 +183,25 @@ def _check_walks(m: Evaluator, s: Statement, axes: Mapping[str, Shape]) -> None:
             continue
         shape = m.extents.shapes[tensor]
         for e, first, count, spread in m.entries(tensor, index):
-            name = e.x.id if isinstance(e, Star) and isinstance(e.x, Name) else e.id if isinstance(e, Name) else ""
+            name = (
+                e.x.id
+                if isinstance(e, Star) and isinstance(e.x, Name)
+                else e.id
+                if isinstance(e, Name)
+                else ""
+            )
             if name not in axes:
                 continue
-            walk_, have = axes[name], shape[first:first + count]
+            walk_, have = axes[name], shape[first : first + count]
             if len(walk_) < count or (len(walk_) > count and not spread):
-                raise OracleRefusal("rank", f"{m.op.name}: `{name}` has {len(walk_)} axes, `{tensor}` {count}")
-            for w, h in zip(walk_[len(walk_) - count:], have, strict=True):
+                raise OracleRefusal(
+                    "rank", f"{m.op.name}: `{name}` has {len(walk_)} axes, `{tensor}` {count}"
+                )
+            for w, h in zip(walk_[len(walk_) - count :], have, strict=True):
                 if w > h and not (spread and h == 1):
-                    raise OracleRefusal("index", f"{m.op.name}: `{name}` walks {list(walk_)}, `{tensor}` has {list(have)}")
+                    raise OracleRefusal(
+                        "index", f"{m.op.name}: `{name}` walks {list(walk_)}, `{tensor}` has {list(have)}"
+                    )
 
 
 @dataclass
@@ -180,7 +211,7 @@ class _Target:
     value: Array
     r: Array | None
     typed: Array | None
-    written: Array | None            # None: every element
+    written: Array | None  # None: every element
     signed: bool = True
     nonneg: bool = True
     choices: Array | None = None
@@ -199,7 +230,10 @@ class _Run:
     tracked: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
-        attrs = {a.name: self.given[a.name] if self.given.get(a.name) is not None else a.default for a in self.op.attrs}
+        attrs = {
+            a.name: self.given[a.name] if self.given.get(a.name) is not None else a.default
+            for a in self.op.attrs
+        }
         self.machine = Evaluator(self.op, attrs, fast=self.fast)
         self.tracked = _tracked(self.op)
 
@@ -237,8 +271,11 @@ class _Run:
             b = self.machine.eval(rule.expr, piece, Active())
             holds = b.value if b.r is None else b.value | (b.r > 0)
             if not holds.all():
-                raise OracleRefusal("data" if rule.data else "require", f"{self.op.name}: requires {rule.text}",
-                                    which=position)
+                raise OracleRefusal(
+                    "data" if rule.data else "require",
+                    f"{self.op.name}: requires {rule.text}",
+                    which=position,
+                )
 
     def axis_shape(self, extent: Expr, pack: bool) -> Shape:
         if pack:
@@ -297,8 +334,15 @@ class _Run:
         """Make what is written so far readable."""
         t = self.targets[name]
         written = None if t.written is None or t.written.all() else t.written
-        ball = Ball(t.value, self.op.tensor(name).dtype, t.r if t.r is not None and t.r.any() else None, t.signed,
-                    t.nonneg, t.typed, t.choices)
+        ball = Ball(
+            t.value,
+            self.op.tensor(name).dtype,
+            t.r if t.r is not None and t.r.any() else None,
+            t.signed,
+            t.nonneg,
+            t.typed,
+            t.choices,
+        )
         self.machine.tensors[name] = Stored(ball, written)
 
     def finish(self, name: str) -> None:
@@ -320,8 +364,14 @@ class _Run:
         m.track = k in self.tracked
         if fixed is not None:
             space = _fixed(space, *fixed)
-        inner = max((math.prod(math.prod(self.reduce_shape(d, n)) for d in n.indices)
-                     for n in walk(s.assign.value) if isinstance(n, Reduce)), default=1)
+        inner = max(
+            (
+                math.prod(math.prod(self.reduce_shape(d, n)) for d in n.indices)
+                for n in walk(s.assign.value)
+                if isinstance(n, Reduce)
+            ),
+            default=1,
+        )
         points = math.prod(space.sizes)
         try:
             m.dense = False
@@ -388,7 +438,7 @@ class _Run:
         t = self.target(s.target, partial=not complete)
 
         def arranged(x: Array, extra: int = 0) -> Array:
-            full = np.broadcast_to(x, piece.sizes + x.shape[piece.ndim:])
+            full = np.broadcast_to(x, piece.sizes + x.shape[piece.ndim :])
             return np.transpose(full, [*order, *range(piece.ndim, piece.ndim + extra)])
 
         t.value[slices] = arranged(b.value)
@@ -414,8 +464,9 @@ class _Run:
         if t.written is not None:
             t.written[slices] = True
 
-    def flat_index(self, s: Statement, piece: Space, guard: Ball | None,
-                   active: Active) -> tuple[Array, Array | None, bool]:
+    def flat_index(
+        self, s: Statement, piece: Space, guard: Ball | None, active: Active
+    ) -> tuple[Array, Array | None, bool]:
         """Flat target positions of all points of a piece, which of them store (None: all), whether any is unsure."""
         shape = self.machine.extents.shapes[s.target]
         where = self.machine.positions(s.target, s.assign.target.index, piece, active)
@@ -433,8 +484,9 @@ class _Run:
                 if hit.any():
                     bad = np.broadcast_to(p.value, piece.sizes).reshape(-1)[hit][0]
                     text = show(Load(s.target, s.assign.target.index))
-                    raise OracleRefusal("index", f"{self.op.name}: `{text}` writes position {int(bad)} of an axis of "
-                                                 f"{extent}")
+                    raise OracleRefusal(
+                        "index", f"{self.op.name}: `{text}` writes position {int(bad)} of an axis of {extent}"
+                    )
             unsure = unsure or (p.r is not None and bool(np.any(p.r > 0)))
             flat = flat * max(extent, 1) + np.clip(p.value, 0, max(extent - 1, 0))
         return flat.reshape(-1), stores, unsure
@@ -444,15 +496,24 @@ class _Run:
         flat, stores, unsure = self.flat_index(s, piece, guard, active)
         t = self.target(s.target, partial=True)
         dtype = self.op.tensor(s.target).dtype
-        line = b.map(lambda a: np.broadcast_to(a, piece.sizes).reshape(-1)) if b.shape != piece.sizes else \
-            b.map(lambda a: a.reshape(-1))
-        line = replace(line, r=None if b.r is None else np.broadcast_to(b.r, piece.sizes).reshape(-1),
-                       typed=None if b.typed is None else np.broadcast_to(b.typed, piece.sizes).reshape(-1))
+        line = (
+            b.map(lambda a: np.broadcast_to(a, piece.sizes).reshape(-1))
+            if b.shape != piece.sizes
+            else b.map(lambda a: a.reshape(-1))
+        )
+        line = replace(
+            line,
+            r=None if b.r is None else np.broadcast_to(b.r, piece.sizes).reshape(-1),
+            typed=None if b.typed is None else np.broadcast_to(b.typed, piece.sizes).reshape(-1),
+        )
         if guard is not None and guard.r is not None and (guard.r > 0).any():
             # where the store itself is unsure: the hull of before and after
             old = Ball(t.value.reshape(-1)[flat], dtype, None if t.r is None else t.r.reshape(-1)[flat])
-            test = Ball(np.broadcast_to(guard.value, piece.sizes).reshape(-1), DType.BOOL,
-                        np.broadcast_to(guard.r, piece.sizes).reshape(-1))
+            test = Ball(
+                np.broadcast_to(guard.value, piece.sizes).reshape(-1),
+                DType.BOOL,
+                np.broadcast_to(guard.r, piece.sizes).reshape(-1),
+            )
             line = select(test, line, old, dtype)
         value, r, typed = line.value, line.r, line.typed
         if stores is not None:
@@ -573,9 +634,12 @@ def _descends(body: Sequence[Statement], axis: str) -> bool:
         for n in walk(s.assign.value):
             if isinstance(n, Load) and n.tensor in targets:
                 for e in n.index:
-                    if isinstance(e, Bin) and e.op == "+" and any(
-                            isinstance(p, Name) and p.id == axis for p in (e.left, e.right)) and any(
-                            isinstance(p, Num) and p.value > 0 for p in (e.left, e.right)):
+                    if (
+                        isinstance(e, Bin)
+                        and e.op == "+"
+                        and any(isinstance(p, Name) and p.id == axis for p in (e.left, e.right))
+                        and any(isinstance(p, Num) and p.value > 0 for p in (e.left, e.right))
+                    ):
                         return True
     return False
 
@@ -586,7 +650,10 @@ def _tracked(op: BoundOp) -> frozenset[int]:
     """
     feeds: set[str] = set()
     marked: set[int] = set()
-    exprs = [[e for e in (s.assign.value, s.assign.guard, *s.assign.target.index) if e is not None] for s in op.body]
+    exprs = [
+        [e for e in (s.assign.value, s.assign.guard, *s.assign.target.index) if e is not None]
+        for s in op.body
+    ]
 
     def loads(x: Expr) -> set[str]:
         return {n.tensor for n in walk(x) if isinstance(n, Load)}

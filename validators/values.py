@@ -17,8 +17,22 @@ import numpy.typing as npt
 from ..generator.types import DType
 
 __all__ = [
-    "ARRAY", "STORAGE", "U64", "Array", "dtype_of", "from_array", "is_representable", "least", "lowest_unit", "philox4x32",
-    "precision", "product_is_exact", "round_to", "sum_error", "to_array", "to_integer",
+    "ARRAY",
+    "STORAGE",
+    "U64",
+    "Array",
+    "dtype_of",
+    "from_array",
+    "is_representable",
+    "least",
+    "lowest_unit",
+    "philox4x32",
+    "precision",
+    "product_is_exact",
+    "round_to",
+    "sum_error",
+    "to_array",
+    "to_integer",
 ]
 
 Array = npt.NDArray[Any]
@@ -29,26 +43,41 @@ U64 = 2.0**-53
 #: What the oracle computes in.
 STORAGE: dict[DType, np.dtype[Any]] = {
     DType.BOOL: np.dtype(np.bool_),
-    DType.U8: np.dtype(np.uint8), DType.I8: np.dtype(np.int8), DType.I16: np.dtype(np.int16),
-    DType.I32: np.dtype(np.int32), DType.I64: np.dtype(np.int64),
-    DType.F16: np.dtype(np.float64), DType.BF16: np.dtype(np.float64), DType.F32: np.dtype(np.float64),
-    DType.F64: np.dtype(np.float64), DType.C64: np.dtype(np.complex128), DType.C128: np.dtype(np.complex128),
+    DType.U8: np.dtype(np.uint8),
+    DType.I8: np.dtype(np.int8),
+    DType.I16: np.dtype(np.int16),
+    DType.I32: np.dtype(np.int32),
+    DType.I64: np.dtype(np.int64),
+    DType.F16: np.dtype(np.float64),
+    DType.BF16: np.dtype(np.float64),
+    DType.F32: np.dtype(np.float64),
+    DType.F64: np.dtype(np.float64),
+    DType.C64: np.dtype(np.complex128),
+    DType.C128: np.dtype(np.complex128),
 }
 
 #: What tensors of a dtype are made of outside (operands, kernels' outputs).
 ARRAY: dict[DType, np.dtype[Any]] = STORAGE | {
-    DType.F16: np.dtype(np.float16), DType.BF16: np.dtype(ml_dtypes.bfloat16), DType.F32: np.dtype(np.float32),
+    DType.F16: np.dtype(np.float16),
+    DType.BF16: np.dtype(ml_dtypes.bfloat16),
+    DType.F32: np.dtype(np.float32),
     DType.C64: np.dtype(np.complex64),
 }
 _DTYPES = {array: dtype for dtype, array in ARRAY.items()}
 
 #: Significant bits and lowest exponent of a normal number (value = 1.xxx * 2**e).
-_FORMAT = {DType.F16: (11, -14), DType.BF16: (8, -126), DType.F32: (24, -126), DType.F64: (53, -1022),
-           DType.C64: (24, -126), DType.C128: (53, -1022)}
+_FORMAT = {
+    DType.F16: (11, -14),
+    DType.BF16: (8, -126),
+    DType.F32: (24, -126),
+    DType.F64: (53, -1022),
+    DType.C64: (24, -126),
+    DType.C128: (53, -1022),
+}
 
 
 def least(dtype: DType) -> float:
-    """What one rounding near zero may be off by: half of the smallest subnormal, for f64 (which has no half) all of it."""
+    """What one rounding near zero may be off by: half of the smallest subnormal (of f64, which has no half, all)."""
     return dtype.eta or 2.0**-1074
 
 
@@ -184,5 +213,10 @@ def philox4x32(seed: Array, offset: Array) -> tuple[Array, Array, Array, Array]:
         r0 = (k0 + np.uint64(step * _PHILOX_W[0] & 0xFFFFFFFF)) & _LOW
         r1 = (k1 + np.uint64(step * _PHILOX_W[1] & 0xFFFFFFFF)) & _LOW
         p0, p1 = _PHILOX_M[0] * c0, _PHILOX_M[1] * c2
-        c0, c1, c2, c3 = (p1 >> np.uint64(32)) ^ c1 ^ r0, p1 & _LOW, (p0 >> np.uint64(32)) ^ c3 ^ r1, p0 & _LOW
+        c0, c1, c2, c3 = (
+            (p1 >> np.uint64(32)) ^ c1 ^ r0,
+            p1 & _LOW,
+            (p0 >> np.uint64(32)) ^ c3 ^ r1,
+            p0 & _LOW,
+        )
     return (c0.astype(np.int64), c1.astype(np.int64), c2.astype(np.int64), c3.astype(np.int64))
