@@ -16,8 +16,22 @@ from dataclasses import dataclass
 from typing import Any
 
 __all__ = [
-    "ABI", "CHUNK", "DTYPES", "ERRORS", "MAX_RANK", "PARALLEL", "Kernel", "OwAttr", "OwCall", "OwError", "OwShape",
-    "OwTensor", "PlacedTensor", "build_call", "encode_attr", "error_name",
+    "ABI",
+    "CHUNK",
+    "DTYPES",
+    "ERRORS",
+    "MAX_RANK",
+    "PARALLEL",
+    "Kernel",
+    "OwAttr",
+    "OwCall",
+    "OwError",
+    "OwShape",
+    "OwTensor",
+    "PlacedTensor",
+    "build_call",
+    "encode_attr",
+    "error_name",
 ]
 
 ABI = 1
@@ -27,14 +41,32 @@ CPU = 1
 OK = 0
 #: Status names of abi.h.
 ERRORS: dict[str, int] = {
-    "OK": 0, "REQUIRE": 1, "SHAPE": 2, "RANK": 3, "AXIS": 4, "INDEX": 5, "OVERLAP": 6, "WORKSPACE": 7, "DATA": 8,
+    "OK": 0,
+    "REQUIRE": 1,
+    "SHAPE": 2,
+    "RANK": 3,
+    "AXIS": 4,
+    "INDEX": 5,
+    "OVERLAP": 6,
+    "WORKSPACE": 7,
+    "DATA": 8,
     "ABI": 9,
 }
 
 #: dtype name -> (DLPack code, bits)
 DTYPES: dict[str, tuple[int, int]] = {
-    "bool": (6, 8), "u8": (1, 8), "i8": (0, 8), "i16": (0, 16), "i32": (0, 32), "i64": (0, 64),
-    "f16": (2, 16), "bf16": (4, 16), "f32": (2, 32), "f64": (2, 64), "c64": (5, 64), "c128": (5, 128),
+    "bool": (6, 8),
+    "u8": (1, 8),
+    "i8": (0, 8),
+    "i16": (0, 16),
+    "i32": (0, 32),
+    "i64": (0, 64),
+    "f16": (2, 16),
+    "bf16": (4, 16),
+    "f32": (2, 32),
+    "f64": (2, 64),
+    "c64": (5, 64),
+    "c128": (5, 128),
 }
 
 
@@ -63,15 +95,24 @@ class OwTensor(ctypes.Structure):
     """DLTensor."""
 
     _fields_ = (
-        ("data", c_void_p), ("device", OwDevice), ("ndim", c_int32), ("dtype", OwDType),
-        ("shape", ctypes.POINTER(c_int64)), ("strides", ctypes.POINTER(c_int64)), ("byte_offset", c_uint64),
+        ("data", c_void_p),
+        ("device", OwDevice),
+        ("ndim", c_int32),
+        ("dtype", OwDType),
+        ("shape", ctypes.POINTER(c_int64)),
+        ("strides", ctypes.POINTER(c_int64)),
+        ("byte_offset", c_uint64),
     )
 
 
 class OwError(ctypes.Structure):
     _fields_ = (
-        ("code", c_int32), ("which", c_int32), ("arg", c_int32), ("axis", c_int32),
-        ("want", c_int64), ("got", c_int64),
+        ("code", c_int32),
+        ("which", c_int32),
+        ("arg", c_int32),
+        ("axis", c_int32),
+        ("want", c_int64),
+        ("got", c_int64),
     )
 
 
@@ -91,12 +132,23 @@ PARALLEL = ctypes.CFUNCTYPE(None, c_void_p, c_int64, c_int64, c_void_p, c_void_p
 
 class OwCall(ctypes.Structure):
     _fields_ = (
-        ("abi", c_uint32), ("n_in", c_int32), ("n_out", c_int32), ("n_attr", c_int32),
-        ("inputs", ctypes.POINTER(ctypes.POINTER(OwTensor))), ("list_len", ctypes.POINTER(c_int32)),
-        ("out", ctypes.POINTER(ctypes.POINTER(OwTensor))), ("attr", ctypes.POINTER(OwAttr)),
-        ("shapes", ctypes.POINTER(OwShape)), ("workspace", c_void_p), ("workspace_bytes", c_int64),
-        ("stream", c_void_p), ("error", ctypes.POINTER(OwError)), ("parallel", c_void_p), ("pool", c_void_p),
-        ("max_threads", c_int32), ("flags", c_int32),
+        ("abi", c_uint32),
+        ("n_in", c_int32),
+        ("n_out", c_int32),
+        ("n_attr", c_int32),
+        ("inputs", ctypes.POINTER(ctypes.POINTER(OwTensor))),
+        ("list_len", ctypes.POINTER(c_int32)),
+        ("out", ctypes.POINTER(ctypes.POINTER(OwTensor))),
+        ("attr", ctypes.POINTER(OwAttr)),
+        ("shapes", ctypes.POINTER(OwShape)),
+        ("workspace", c_void_p),
+        ("workspace_bytes", c_int64),
+        ("stream", c_void_p),
+        ("error", ctypes.POINTER(OwError)),
+        ("parallel", c_void_p),
+        ("pool", c_void_p),
+        ("max_threads", c_int32),
+        ("flags", c_int32),
     )
 
 
@@ -200,10 +252,21 @@ def build_call(
     shapes = (OwShape * max(len(outputs), 1))()
     error = OwError(which=-1, arg=-1, axis=-1)
     raw = OwCall(
-        abi=version, n_in=len(inputs), n_out=len(outputs), n_attr=len(attrs),
-        inputs=_tensors(inputs, keep), list_len=lens, out=_tensors(outputs, keep), attr=values, shapes=shapes,
-        workspace=workspace[0] or None, workspace_bytes=workspace[1], error=ctypes.pointer(error),
-        parallel=parallel or None, max_threads=threads, flags=flags,
+        abi=version,
+        n_in=len(inputs),
+        n_out=len(outputs),
+        n_attr=len(attrs),
+        inputs=_tensors(inputs, keep),
+        list_len=lens,
+        out=_tensors(outputs, keep),
+        attr=values,
+        shapes=shapes,
+        workspace=workspace[0] or None,
+        workspace_bytes=workspace[1],
+        error=ctypes.pointer(error),
+        parallel=parallel or None,
+        max_threads=threads,
+        flags=flags,
     )
     keep += [values, lens]
     return Call(raw, error, shapes, keep)

@@ -100,7 +100,11 @@ def _row_list(row: Mapping[str, object], name: str) -> list[dict[str, Any]]:
 
 
 def invocation(
-    built: Built, arrays: Mapping[str, Array], attrs: Mapping[str, Any], outputs: Mapping[str, Array], *,
+    built: Built,
+    arrays: Mapping[str, Array],
+    attrs: Mapping[str, Any],
+    outputs: Mapping[str, Array],
+    *,
     alias: Mapping[str, str] | None = None,
 ) -> Invocation:
     """A call of a kernel by its table row.
@@ -126,9 +130,16 @@ def invocation(
     outs = [str(entry["name"]) for entry in _row_list(row, "outputs")]
     positions = {outs.index(out): names.index(given) for out, given in (alias or {}).items()}
     return Invocation(
-        built.library, built.text.symbol, tuple(arrays.get(n) for n in names), tuple(outputs[n] for n in outs),
-        tuple(abi.encode_attr(attrs.get(str(a["name"]))) for a in _row_list(row, "attrs")), tuple(lengths),
-        tuple(names), tuple(outs), positions, sum(1 << k for k in positions),
+        built.library,
+        built.text.symbol,
+        tuple(arrays.get(n) for n in names),
+        tuple(outputs[n] for n in outs),
+        tuple(abi.encode_attr(attrs.get(str(a["name"]))) for a in _row_list(row, "attrs")),
+        tuple(lengths),
+        tuple(names),
+        tuple(outs),
+        positions,
+        sum(1 << k for k in positions),
     )
 
 

@@ -119,9 +119,14 @@ class Worker:
         self.pool.calls, self.pool.trouble = 0, ""
         offset, size = r["workspace"]
         return abi.build_call(
-            [self.tensor(t) for t in r["inputs"]], [self.tensor(t) for t in r["outputs"]], r["attrs"],
-            list_len=r["list_len"], workspace=(self.base + offset if offset >= 0 else 0, size),
-            parallel=self.pool.address if r["parallel"] else 0, threads=r["threads"], flags=r["flags"],
+            [self.tensor(t) for t in r["inputs"]],
+            [self.tensor(t) for t in r["outputs"]],
+            r["attrs"],
+            list_len=r["list_len"],
+            workspace=(self.base + offset if offset >= 0 else 0, size),
+            parallel=self.pool.address if r["parallel"] else 0,
+            threads=r["threads"],
+            flags=r["flags"],
             version=r["version"],
         )
 
@@ -145,9 +150,14 @@ class Worker:
         before = tasks()
         self.protect(r["protect"])
         status = kernel.run(call)
-        self.protect([[offset, length, mmap.PROT_READ | mmap.PROT_WRITE] for offset, length, _ in r["protect"]])
+        self.protect(
+            [[offset, length, mmap.PROT_READ | mmap.PROT_WRITE] for offset, length, _ in r["protect"]]
+        )
         return {
-            "status": status, "error": call.error_fields(), "tasks": [before, tasks()], "trouble": self.pool.trouble,
+            "status": status,
+            "error": call.error_fields(),
+            "tasks": [before, tasks()],
+            "trouble": self.pool.trouble,
         }
 
     def answer(self, r: dict[str, Any]) -> dict[str, Any]:
@@ -174,7 +184,11 @@ def main() -> None:
     limits, scratch = confine.Limits(**config["limits"]), config["scratch"]
     confine.die_with_parent()
     os.chdir(scratch)
-    spaces = confine.enter_namespaces(scratch, (requests, replies, arena)) if config["namespaces"] else "not asked for"
+    spaces = (
+        confine.enter_namespaces(scratch, (requests, replies, arena))
+        if config["namespaces"]
+        else "not asked for"
+    )
     confine.set_limits(limits)
     pool = Pool(config["workers"])
     worker = Worker(arena, config["bytes"], pool)
@@ -192,4 +206,4 @@ def main() -> None:
 def _send(fd: int, message: dict[str, Any]) -> None:
     data = json.dumps(message).encode() + b"\n"
     while data:
-        data = data[os.write(fd, data):]
+        data = data[os.write(fd, data) :]

@@ -122,7 +122,9 @@ def enter_namespaces(scratch: str, ends: tuple[int, ...]) -> str:
     try:
         _mount(None, "/", None, MS_REC | MS_PRIVATE)
         attr = struct.pack("=QQQQ", MOUNT_ATTR_RDONLY, 0, 0, 0)
-        _check(_LIBC.syscall(SYS_MOUNT_SETATTR, AT_FDCWD, b"/", AT_RECURSIVE, attr, len(attr)), "mount_setattr")
+        _check(
+            _LIBC.syscall(SYS_MOUNT_SETATTR, AT_FDCWD, b"/", AT_RECURSIVE, attr, len(attr)), "mount_setattr"
+        )
         _mount("tmpfs", scratch, "tmpfs", MS_NOSUID | MS_NODEV, "size=64m,mode=700")
         os.chdir(scratch)
         try:
@@ -150,8 +152,10 @@ def _stand_by(pid: int, ends: tuple[int, ...]) -> None:
 def set_limits(limits: Limits) -> None:
     """Resource limits, hard and soft alike, so that nothing raises them again."""
     for name, value in (
-        (resource.RLIMIT_CPU, limits.seconds), (resource.RLIMIT_AS, limits.memory),
-        (resource.RLIMIT_FSIZE, limits.file), (resource.RLIMIT_NOFILE, limits.descriptors),
+        (resource.RLIMIT_CPU, limits.seconds),
+        (resource.RLIMIT_AS, limits.memory),
+        (resource.RLIMIT_FSIZE, limits.file),
+        (resource.RLIMIT_NOFILE, limits.descriptors),
         (resource.RLIMIT_CORE, 0),
     ):
         _, hard = resource.getrlimit(name)
@@ -164,30 +168,80 @@ def set_limits(limits: Limits) -> None:
 # name -> (x86_64, aarch64); None where the architecture has no such call.
 _DENIED: dict[str, tuple[int | None, int | None]] = {
     # network
-    "socket": (41, 198), "socketpair": (53, 199), "connect": (42, 203), "bind": (49, 200), "listen": (50, 201),
+    "socket": (41, 198),
+    "socketpair": (53, 199),
+    "connect": (42, 203),
+    "bind": (49, 200),
+    "listen": (50, 201),
     # processes and threads
-    "clone": (56, 220), "clone3": (435, 435), "fork": (57, None), "vfork": (58, None),
-    "execve": (59, 221), "execveat": (322, 281), "ptrace": (101, 117), "kill": (62, 129), "tkill": (200, 130),
-    "rt_sigqueueinfo": (129, 138), "pidfd_open": (434, 434), "pidfd_send_signal": (424, 424),
-    "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "setns": (308, 268), "unshare": (272, 97),
+    "clone": (56, 220),
+    "clone3": (435, 435),
+    "fork": (57, None),
+    "vfork": (58, None),
+    "execve": (59, 221),
+    "execveat": (322, 281),
+    "ptrace": (101, 117),
+    "kill": (62, 129),
+    "tkill": (200, 130),
+    "rt_sigqueueinfo": (129, 138),
+    "pidfd_open": (434, 434),
+    "pidfd_send_signal": (424, 424),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "setns": (308, 268),
+    "unshare": (272, 97),
     # work that would happen later
-    "setitimer": (38, 103), "timer_create": (222, 107), "alarm": (37, None), "timerfd_create": (283, 85),
+    "setitimer": (38, 103),
+    "timer_create": (222, 107),
+    "alarm": (37, None),
+    "timerfd_create": (283, 85),
     # files
-    "creat": (85, None), "openat2": (437, 437), "truncate": (76, 45), "rename": (82, None), "renameat": (264, 38),
-    "renameat2": (316, 276), "unlink": (87, None), "unlinkat": (263, 35), "mkdir": (83, None),
-    "mkdirat": (258, 34), "rmdir": (84, None), "link": (86, None), "linkat": (265, 37), "symlink": (88, None),
-    "symlinkat": (266, 36), "mknod": (133, None), "mknodat": (259, 33), "chmod": (90, None),
-    "fchmodat": (268, 53), "chown": (92, None), "lchown": (94, None), "fchownat": (260, 54), "mount": (165, 40),
-    "umount2": (166, 39), "move_mount": (429, 429), "mount_setattr": (442, 442), "open_by_handle_at": (304, 265),
+    "creat": (85, None),
+    "openat2": (437, 437),
+    "truncate": (76, 45),
+    "rename": (82, None),
+    "renameat": (264, 38),
+    "renameat2": (316, 276),
+    "unlink": (87, None),
+    "unlinkat": (263, 35),
+    "mkdir": (83, None),
+    "mkdirat": (258, 34),
+    "rmdir": (84, None),
+    "link": (86, None),
+    "linkat": (265, 37),
+    "symlink": (88, None),
+    "symlinkat": (266, 36),
+    "mknod": (133, None),
+    "mknodat": (259, 33),
+    "chmod": (90, None),
+    "fchmodat": (268, 53),
+    "chown": (92, None),
+    "lchown": (94, None),
+    "fchownat": (260, 54),
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "move_mount": (429, 429),
+    "mount_setattr": (442, 442),
+    "open_by_handle_at": (304, 265),
     # ways around
-    "bpf": (321, 280), "perf_event_open": (298, 241), "userfaultfd": (323, 282), "io_uring_setup": (425, 425),
-    "io_uring_enter": (426, 426), "keyctl": (250, 219), "add_key": (248, 217), "request_key": (249, 218),
-    "memfd_create": (319, 279), "shmget": (29, 194), "shmat": (30, 196), "mq_open": (240, 180),
+    "bpf": (321, 280),
+    "perf_event_open": (298, 241),
+    "userfaultfd": (323, 282),
+    "io_uring_setup": (425, 425),
+    "io_uring_enter": (426, 426),
+    "keyctl": (250, 219),
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "memfd_create": (319, 279),
+    "shmget": (29, 194),
+    "shmat": (30, 196),
+    "mq_open": (240, 180),
     "personality": (135, 92),
 }
 # opening a file for writing: (call, which argument holds the flags)
 _OPENERS: dict[str, tuple[tuple[int | None, int], tuple[int | None, int]]] = {
-    "open": ((2, 1), (None, 1)), "openat": ((257, 2), (56, 2)),
+    "open": ((2, 1), (None, 1)),
+    "openat": ((257, 2), (56, 2)),
 }
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
@@ -206,7 +260,12 @@ def _instruction(code: int, k: int, yes: int = 0, no: int = 0) -> bytes:
 def filter_program(machine: str) -> bytes:
     """The BPF program: everything is allowed but what `_DENIED` names and files opened for writing."""
     column, arch = _ARCHES[machine]
-    out = [_instruction(_LD, 4), _instruction(_JEQ, arch, 1, 0), _instruction(_RET, _KILL), _instruction(_LD, 0)]
+    out = [
+        _instruction(_LD, 4),
+        _instruction(_JEQ, arch, 1, 0),
+        _instruction(_RET, _KILL),
+        _instruction(_LD, 0),
+    ]
     if machine == "x86_64":  # the x32 numbers would be a second set of the same calls
         out += [_instruction(_JGE, _X32, 0, 1), _instruction(_RET, _KILL)]
     for name, numbers in _DENIED.items():
@@ -309,10 +368,13 @@ def _threads() -> str:
 
 def _limits(limits: Limits) -> str:
     loose = [
-        name for name, number, value in (
-            ("CPU time", resource.RLIMIT_CPU, limits.seconds), ("memory", resource.RLIMIT_AS, limits.memory),
+        name
+        for name, number, value in (
+            ("CPU time", resource.RLIMIT_CPU, limits.seconds),
+            ("memory", resource.RLIMIT_AS, limits.memory),
             ("file size", resource.RLIMIT_FSIZE, limits.file),
-        ) if not 0 <= resource.getrlimit(number)[1] <= value
+        )
+        if not 0 <= resource.getrlimit(number)[1] <= value
     ]
     return f"no limit of {', '.join(loose)}" if loose else ""
 

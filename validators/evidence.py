@@ -26,13 +26,23 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from .. import resources
 from ..generator.bound import KernelText
 from ..generator.errors import OpwrightError, Place
 from .verdict import Verdict
 
 __all__ = [
-    "Evidence", "EvidenceError", "Freshness", "Proof", "evidence_path", "freshness", "load", "normalise_text",
-    "record", "reproduces", "text_hash",
+    "Evidence",
+    "EvidenceError",
+    "Freshness",
+    "Proof",
+    "evidence_path",
+    "freshness",
+    "load",
+    "normalise_text",
+    "record",
+    "reproduces",
+    "text_hash",
 ]
 
 SCHEMA = 1
@@ -61,9 +71,24 @@ def normalise_text(source: str) -> str:
     return "\n".join(line for line in lines if line)
 
 
+_HEADER = re.compile(r'^\s*#\s*include\s*"(?:opwright/)?(\w+\.h)"', re.MULTILINE)
+
+
 def text_hash(kernels: Sequence[KernelText]) -> str:
-    """One hash over the normalised texts, whatever their order."""
-    digests = sorted(hashlib.sha256(normalise_text(k.source).encode()).hexdigest() for k in kernels)
+    """One hash over the normalised texts and the headers of ours that they include, whatever their order."""
+    texts = {normalise_text(k.source) for k in kernels}
+    todo = {name for k in kernels for name in _HEADER.findall(k.source)}
+    seen: set[str] = set()
+    while todo:
+        name = todo.pop()
+        seen.add(name)
+        try:
+            header = (resources.include_dir() / "opwright" / name).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            continue  # the gate `build` says so
+        texts.add(normalise_text(header))
+        todo |= set(_HEADER.findall(header)) - seen
+    digests = sorted(hashlib.sha256(text.encode()).hexdigest() for text in texts)
     return hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
 
@@ -95,15 +120,22 @@ class Evidence:
     def to_data(self) -> dict[str, Any]:
         """Plain data, as it is stored."""
         return {
-            "schema": SCHEMA, "op": self.op, "meaning": self.meaning, "meaning_source": self.source,
+            "schema": SCHEMA,
+            "op": self.op,
+            "meaning": self.meaning,
+            "meaning_source": self.source,
             "dialects": {name: _proof_data(p) for name, p in sorted(self.proofs.items())},
         }
 
 
 def _proof_data(p: Proof) -> dict[str, Any]:
     out: dict[str, Any] = {
-        "text": p.text, "tier": p.tier, "gates": {k: dict(v) for k, v in p.gates.items()},
-        "keys": sorted(p.keys), "place": dict(p.place), "sandbox_missing": sorted(p.sandbox_missing),
+        "text": p.text,
+        "tier": p.tier,
+        "gates": {k: dict(v) for k, v in p.gates.items()},
+        "keys": sorted(p.keys),
+        "place": dict(p.place),
+        "sandbox_missing": sorted(p.sandbox_missing),
     }
     if p.bodies:
         out["bodies"] = {k: dict(v) for k, v in p.bodies.items()}
@@ -123,7 +155,8 @@ def _proof(verdict: Verdict, kernels: Sequence[KernelText]) -> Proof:
         gates[g.name] = row
     bodies = {
         k.symbol: {str(a): str(b) for a, b in body.items()}
-        for k in kernels if isinstance(body := k.row.get("body"), dict)
+        for k in kernels
+        if isinstance(body := k.row.get("body"), dict)
     }
     return Proof(
         verdict.text, gates, verdict.tier, verdict.keys, dict(verdict.place), verdict.sandbox, bodies
@@ -145,7 +178,9 @@ _OP = re.compile(r"[A-Za-z_]\w*(?:::[A-Za-z_]\w*)?")
 def evidence_path(directory: str | os.PathLike[str], op: str) -> Path:
     """`<directory>/<op>.yaml`; a namespace's `::` becomes a dot."""
     if not _OP.fullmatch(op):
-        raise EvidenceError(f"`{op}` is not an operator's name", hint="letters, digits and _, or namespace::name")
+        raise EvidenceError(
+            f"`{op}` is not an operator's name", hint="letters, digits and _, or namespace::name"
+        )
     return Path(directory) / f"{op.replace('::', '.')}.yaml"
 
 
@@ -184,20 +219,27 @@ def load(directory: str | os.PathLike[str], op: str) -> Evidence | None:
         data = _yaml().load(text)
         if not isinstance(data, dict) or data.get("schema") != SCHEMA:
             raise EvidenceError(
-                f"{path.name} is not evidence of schema {SCHEMA}", place=Place(str(path)),
+                f"{path.name} is not evidence of schema {SCHEMA}",
+                place=Place(str(path)),
                 hint="`opwright migrate` moves older files on",
             )
         proofs = {
             str(name): Proof(
-                str(p["text"]), p["gates"], str(p["tier"]), tuple(p.get("keys", ())), p.get("place", {}),
-                tuple(p.get("sandbox_missing", ())), p.get("bodies", {}),
+                str(p["text"]),
+                p["gates"],
+                str(p["tier"]),
+                tuple(p.get("keys", ())),
+                p.get("place", {}),
+                tuple(p.get("sandbox_missing", ())),
+                p.get("bodies", {}),
             )
             for name, p in data["dialects"].items()
         }
         return Evidence(str(data["op"]), str(data["meaning"]), str(data["meaning_source"]), proofs)
     except (YAMLError, KeyError, TypeError, AttributeError, ValueError) as error:
         raise EvidenceError(
-            f"{path.name} cannot be read as evidence: {str(error).splitlines()[0]}", place=Place(str(path)),
+            f"{path.name} cannot be read as evidence: {str(error).splitlines()[0]}",
+            place=Place(str(path)),
             hint=f"remove it and run `opwright accept {op}`",
         ) from error
 
@@ -252,7 +294,12 @@ class Freshness:
 
 
 def freshness(
-    evidence: Evidence | None, *, meaning: str, dialect: str, text: str | None, place: Mapping[str, str] | None = None
+    evidence: Evidence | None,
+    *,
+    meaning: str,
+    dialect: str,
+    text: str | None,
+    place: Mapping[str, str] | None = None,
 ) -> Freshness:
     """What evidence says of a spec's meaning and a dialect's text today.
 

@@ -38,7 +38,7 @@ _MARCH = {"cpu-avx512": "x86-64-v4", "cpu-avx2": "x86-64-v3"}
 def gate_lint(s: Session) -> GateResult:
     """Source rules on every text, forward and gradient."""
     tally = s.tally("lint")
-    for text in (*s.texts, *s.grad_texts):
+    for text in (*s.texts, *s.grads.values()):
         found = lint(text.source, [text.symbol], march=_MARCH.get(text.dialect))
         if not found:
             tally.passed()
@@ -51,12 +51,12 @@ def gate_lint(s: Session) -> GateResult:
 def gate_build(s: Session) -> GateResult:
     """Every text compiles, loads, and has its three entries."""
     tally = s.tally("build")
-    texts = [*s.texts, *s.grad_texts]
+    texts = [*s.texts, *s.grads.values()]
     built = build(texts)
     s.built = built[: len(s.texts)]
     keys = list(s.ops)
     s.subjects = {key: Subject(s.ops[key], b, s.harness) for key, b in zip(keys, s.built, strict=True)}
-    s.grad_built = dict(zip(keys, built[len(s.texts) :], strict=False))
+    s.grad_built = dict(zip(s.grads, built[len(s.texts) :], strict=True))
     for b in built:
         trouble = b.trouble or s.harness.load(b.library, b.text.symbol)
         if trouble:
@@ -74,7 +74,11 @@ def judge_values(subject: Subject, trial: Trial, outcome: Outcome) -> tuple[list
     if outcome.crash:
         return [outcome.crash], float("inf"), 0.0
     if outcome.status != abi.OK:
-        return [f"the kernel refused with {abi.error_name(outcome.status)} {dict(outcome.error)}"], float("inf"), 0.0
+        return (
+            [f"the kernel refused with {abi.error_name(outcome.status)} {dict(outcome.error)}"],
+            float("inf"),
+            0.0,
+        )
     want = subject.want(trial)
     assert isinstance(want, dict)
     return compare(subject.op, outcome, want)
@@ -129,7 +133,9 @@ def gate_layouts(s: Session) -> GateResult:
             if plan.crash or plan.status != abi.OK:
                 wrong, ratio = [f"infer: {plan.crash or abi.error_name(plan.status)}"], float("inf")
             else:
-                wrong, ratio, _ = judge_values(subject, laid, subject.harness.run(inv, workspace=plan.workspace))
+                wrong, ratio, _ = judge_values(
+                    subject, laid, subject.harness.run(inv, workspace=plan.workspace)
+                )
             subject.forget(laid)
             if wrong:
                 strides = ", ".join(f"{k} {list(v.strides)}" for k, v in {**laid.arrays, **outputs}.items())
@@ -157,18 +163,25 @@ def arrangements(
         out = "sliced" if name == "expanded" else name
         ways.append((name, dict.fromkeys(trial.arrays, name), dict.fromkeys(plain, out)))
     ways.append(("inputs sliced", dict.fromkeys(trial.arrays, "sliced"), dict.fromkeys(plain, "contiguous")))
-    ways.append(("outputs transposed", dict.fromkeys(trial.arrays, "contiguous"), dict.fromkeys(plain, "transposed")))
-    ways.append((
-        "mixed", {k: str(rng.choice(names)) for k in trial.arrays},
-        {k: str(rng.choice([n for n in names if n != "expanded"])) for k in plain},
-    ))
+    ways.append(
+        ("outputs transposed", dict.fromkeys(trial.arrays, "contiguous"), dict.fromkeys(plain, "transposed"))
+    )
+    ways.append(
+        (
+            "mixed",
+            {k: str(rng.choice(names)) for k in trial.arrays},
+            {k: str(rng.choice([n for n in names if n != "expanded"])) for k in plain},
+        )
+    )
     if not s.full:
         ways = [ways[int(k)] for k in rng.permutation(len(ways))[:4]]
     for name, wanted, taken in ways:
         arrays = {k: lay_out(a, wanted[k], rng) for k, a in trial.arrays.items()}
         outputs = {k: lay_out(a, taken[k], rng) for k, a in plain.items()}
         moved = any(wanted[k] == "offset" or a.strides != trial.arrays[k].strides for k, a in arrays.items())
-        moved = moved or any(taken[k] == "offset" or a.strides != plain[k].strides for k, a in outputs.items())
+        moved = moved or any(
+            taken[k] == "offset" or a.strides != plain[k].strides for k, a in outputs.items()
+        )
         if moved:
             yield name, trial.with_arrays(arrays, f"/{name.replace(' ', '-')}"), outputs
 
@@ -294,7 +307,9 @@ def gate_inplace(s: Session) -> GateResult:
     tally = s.tally("inplace")
     pairs = {pair for op in s.ops.values() for pair in op.inplace}
     if not s.spec.inplace:
-        return replace(tally.result(), state=NOT_APPLICABLE, minimum=0, note="the spec declares no in-place form")
+        return replace(
+            tally.result(), state=NOT_APPLICABLE, minimum=0, note="the spec declares no in-place form"
+        )
     for trial, subject in s.sound("inplace", s.spread(48 if s.full else 8)):
         for out, given in sorted(pairs):
             want = subject.want(trial)

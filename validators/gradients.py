@@ -59,14 +59,18 @@ class _Problem:
 
 
 def _attrs(op: BoundOp, trial: Trial) -> dict[str, Any]:
-    return {a.name: trial.attrs.get(a.name) if trial.attrs.get(a.name) is not None else a.default for a in op.attrs}
+    return {
+        a.name: trial.attrs.get(a.name) if trial.attrs.get(a.name) is not None else a.default
+        for a in op.attrs
+    }
 
 
 def _cotangents(op: BoundOp, want: Mapping[str, Ball], rng: np.random.Generator) -> dict[str, Array]:
     """Output -> a random cotangent of its shape, for outputs that have one."""
     return {
         t.name: rng.integers(-8, 9, want[t.name].shape).astype(np.float64) / 8 + 0.0625
-        for t in op.outputs if t.dtype.is_inexact and not t.aux
+        for t in op.outputs
+        if t.dtype.is_inexact and not t.aux
     }
 
 
@@ -136,6 +140,7 @@ def check_differences(
             continue
         x, g = p.trial.arrays[name], found[t.name].value
         for direction in _directions(x.shape, count, rng):
+
             def loss(h: float, along: Array = direction, at: Array = x, which: str = name) -> float:
                 return p.loss({**p.trial.arrays, which: at + h * along})
 
@@ -154,8 +159,13 @@ def check_differences(
                 tally.passed(abs(got - wanted) / allowed)
             else:
                 kind = "an element" if np.count_nonzero(direction) == 1 else "a random direction"
-                tally.fail(say(f"{t.name} along {kind} is {got:.9g}, finite differences say {wanted:.9g} "
-                               f"(trusted to {allowed:.2g})"), abs(got - wanted) / allowed)
+                tally.fail(
+                    say(
+                        f"{t.name} along {kind} is {got:.9g}, finite differences say {wanted:.9g} "
+                        f"(trusted to {allowed:.2g})"
+                    ),
+                    abs(got - wanted) / allowed,
+                )
     return rough
 
 
@@ -184,7 +194,9 @@ def check_declared(s: Session, p: _Problem, tally: Tally, say: Callable[[str], F
             tally.passed()
         else:
             at = tuple(int(i) for i in np.argwhere(~near)[0])
-            tally.fail(say(f"declared {t.name} {list(at)} is {a.value[at]:.9g}, the derived one {b.value[at]:.9g}"))
+            tally.fail(
+                say(f"declared {t.name} {list(at)} is {a.value[at]:.9g}, the derived one {b.value[at]:.9g}")
+            )
 
 
 # ---- the gate ----------------------------------------------------------------------------------------------------
@@ -194,8 +206,14 @@ def gate_gradient(s: Session) -> GateResult:
     """Finite differences, declared against derived, and the adjoint's kernel."""
     tally = s.tally("gradient")
     decl = s.spec.grad
-    if decl is None or decl.none is not None or not s.grad_texts:
-        why = "the spec declares no gradient" if decl is None else f"no gradient: {decl.none}" if decl.none else ""
+    if decl is None or decl.none is not None or not s.grads:
+        why = (
+            "the spec declares no gradient"
+            if decl is None
+            else f"no gradient: {decl.none}"
+            if decl.none
+            else ""
+        )
         if decl is not None and decl.none is None:
             tally.note("the source gives no gradient kernels for a declared gradient")
             return tally.result()
@@ -275,15 +293,20 @@ def _judge_kernels(s: Session, tally: Tally, rng: np.random.Generator) -> None:
             base = subject.base(case)
             answer = subject.want(case)
             assert isinstance(answer, dict)
-            wrong, ratio, _ = ([base.trouble], float("inf"), 0.0) if base.trouble else compare(
-                backward, base.outcome, answer
+            wrong, ratio, _ = (
+                ([base.trouble], float("inf"), 0.0)
+                if base.trouble
+                else compare(backward, base.outcome, answer)
             )
             if not wrong and base.outcome.damage:
                 wrong = [base.outcome.damage[0]]
             if wrong:
-                tally.fail(Failure(f"the adjoint's kernel{said}: {wrong[0]}", trial.name, describe(case),
-                                   s.repeat(trial)), ratio)
+                tally.fail(
+                    Failure(
+                        f"the adjoint's kernel{said}: {wrong[0]}", trial.name, describe(case), s.repeat(trial)
+                    ),
+                    ratio,
+                )
             else:
                 tally.passed(ratio)
             subject.forget(case)
-

@@ -183,7 +183,9 @@ def _view(memory: Bytes, region: _Region, like: Array) -> Array:
     lo, _ = _extent(like)
     if like.size == 0:
         return np.empty(like.shape, like.dtype)
-    return np.ndarray(like.shape, like.dtype, buffer=memory.data, offset=region.data - lo, strides=like.strides)
+    return np.ndarray(
+        like.shape, like.dtype, buffer=memory.data, offset=region.data - lo, strides=like.strides
+    )
 
 
 def _byte_view(memory: Bytes, region: _Region, like: Array) -> Bytes:
@@ -192,7 +194,9 @@ def _byte_view(memory: Bytes, region: _Region, like: Array) -> Bytes:
     shape = (*like.shape, like.itemsize)
     if like.size == 0:
         return np.empty(shape, np.uint8)
-    return np.ndarray(shape, np.uint8, buffer=memory.data, offset=region.data - lo, strides=(*like.strides, 1))
+    return np.ndarray(
+        shape, np.uint8, buffer=memory.data, offset=region.data - lo, strides=(*like.strides, 1)
+    )
 
 
 class Harness:
@@ -203,7 +207,9 @@ class Harness:
         self.calls = 0
         self._pattern: Bytes = np.frombuffer(secrets.token_bytes(1 << 16), np.uint8)
 
-    def _request(self, inv: Invocation, layout: _Layout, how: How, what: str, workspace: int) -> dict[str, Any]:
+    def _request(
+        self, inv: Invocation, layout: _Layout, how: How, what: str, workspace: int
+    ) -> dict[str, Any]:
         def tensor(region: _Region | None, array: Array | None) -> list[Any] | None:
             if region is None or array is None:
                 return None
@@ -219,16 +225,25 @@ class Harness:
             lent = set(inv.alias.values())
             protect += [
                 [r.start, r.end - r.start, _READ]
-                for k, r in enumerate(layout.inputs) if r is not None and k not in lent
+                for k, r in enumerate(layout.inputs)
+                if r is not None and k not in lent
             ]
         return {
-            "what": what, "library": inv.library, "symbol": inv.symbol,
+            "what": what,
+            "library": inv.library,
+            "symbol": inv.symbol,
             "inputs": [tensor(r, a) for r, a in zip(layout.inputs, inv.inputs, strict=True)],
             "outputs": [tensor(r, a) for r, a in zip(layout.outputs, inv.outputs, strict=True)],
-            "attrs": list(inv.attrs), "list_len": list(inv.list_len),
+            "attrs": list(inv.attrs),
+            "list_len": list(inv.list_len),
             "workspace": [layout.workspace.data if workspace else -1, workspace],
-            "threads": how.threads, "order": how.order, "seed": how.seed, "parallel": how.parallel,
-            "flags": inv.flags, "version": inv.version, "protect": protect,
+            "threads": how.threads,
+            "order": how.order,
+            "seed": how.seed,
+            "parallel": how.parallel,
+            "flags": inv.flags,
+            "version": inv.version,
+            "protect": protect,
         }
 
     def _image(self, inv: Invocation, layout: _Layout, fill: int) -> Bytes:
@@ -256,7 +271,9 @@ class Harness:
         """Load a kernel; "" or why it cannot be."""
         self.calls += 1
         try:
-            reply = self.sandbox.ask({"what": "load", "library": library, "symbol": symbol}, seconds=self.seconds)
+            reply = self.sandbox.ask(
+                {"what": "load", "library": library, "symbol": symbol}, seconds=self.seconds
+            )
         except WorkerDied as death:
             return f"loading it: {death.reason}"
         return f"cannot be loaded: {reply['failed']}" if "failed" in reply else ""
@@ -315,12 +332,16 @@ class Harness:
             inside = places[(places >= region.start) & (places < region.end)]
             own = inside[(inside >= region.data) & (inside < region.data + region.size)]
             if own.size:
-                verb = "was changed" if region.what.startswith("input") else "was written between its elements"
+                verb = (
+                    "was changed" if region.what.startswith("input") else "was written between its elements"
+                )
                 found.append(f"{region.what} {verb}: {own.size} byte(s) from byte {own[0] - region.data} on")
             low = places[(places >= region.start - PAGE // 2) & (places < region.data)]
             high = places[(places >= region.data + region.size) & (places < region.end + PAGE // 2)]
             if low.size:
-                found.append(f"{low.size} byte(s) written before {region.what}, {region.data - low[-1]} byte(s) off")
+                found.append(
+                    f"{low.size} byte(s) written before {region.what}, {region.data - low[-1]} byte(s) off"
+                )
             if high.size:
                 off = high[0] - region.data - region.size + 1
                 found.append(f"{high.size} byte(s) written past the end of {region.what}, {off} byte(s) off")

@@ -9,11 +9,11 @@ May import: everything of the judge, generator.{bind, bound, spec, errors}, tool
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from .. import toolchain
 from ..generator.bind import bind
-from ..generator.bound import KernelText
+from ..generator.bound import BindKey, KernelText
 from ..generator.errors import OpwrightError, did_you_mean
 from ..generator.spec import OpSpec
 from ..generator.types import DType
@@ -27,7 +27,7 @@ from .session import Progress, Session
 from .trial import Trial
 from .verdict import SKIPPED, GateResult, Verdict
 
-__all__ = ["DTYPES", "TIERS", "CandidateSource", "judge"]
+__all__ = ["DTYPES", "TIERS", "CandidateSource", "judge", "judged_keys"]
 
 TIERS = ("quick", "full")
 #: What the CPU emitters print.
@@ -67,23 +67,45 @@ def judge(
     order = list(dict.fromkeys(t.key for t in trials))
     runs = any(name != "meaning" for name in wanted)
     texts = source.forward(order) if runs else []
-    grad_texts = source.gradient(order) if runs else []
+    grads = _gradients(source, order) if runs else {}
     dialect = texts[0].dialect if texts else toolchain.native_dialect()
     toolchain.require_dialect(dialect)
     with contextlib.ExitStack() as stack:
         box = stack.enter_context(Sandbox(limits=Limits()))
         minimums = {g.name: 1 if case is not None else g.minimum(tier == "full") for g in GATES}
         session = Session(
-            spec, source, tier, seed, [t for t in trials if t.expect is None], [t for t in trials if t.expect], texts,
-            grad_texts, {k: bind(spec, k) for k in order}, Harness(box), minimums, progress, report.refused,
+            spec,
+            source,
+            tier,
+            seed,
+            [t for t in trials if t.expect is None],
+            [t for t in trials if t.expect],
+            texts,
+            grads,
+            {k: bind(spec, k) for k in order},
+            Harness(box),
+            minimums,
+            progress,
+            report.refused,
         )
         results = _run(session, wanted, set(gates) if gates is not None else None)
         level = box.level
     missing = tuple(sorted(level.missing)) if level is not None else ()
     session.place["compiler"] = toolchain.find_compiler().version
     return Verdict(
-        spec.op, spec.meaning_hash(), session.meaning_source, dialect, _hash(texts, grad_texts), tier, seed,
-        tuple(results), tuple(sorted(k.show() for k in order)), missing, tuple(sorted(session.place.items())),
+        spec.op,
+        spec.meaning_hash(),
+        session.meaning_source,
+        dialect,
+        _hash(spec, source, tier, seed, dtypes, dict(zip(order, texts, strict=True)), grads)
+        if runs and case is None
+        else "",
+        tier,
+        seed,
+        tuple(results),
+        tuple(sorted(k.show() for k in order)),
+        missing,
+        tuple(sorted(session.place.items())),
     )
 
 
@@ -117,5 +139,30 @@ def _run(s: Session, wanted: Sequence[str], asked: set[str] | None) -> list[Gate
     return [r for r in results if asked is None or r.name in asked or not r.ok]
 
 
-def _hash(texts: Sequence[KernelText], grad_texts: Sequence[KernelText]) -> str:
-    return text_hash([*texts, *grad_texts]) if texts else ""
+def judged_keys(spec: OpSpec, tier: str = "full", dtypes: Sequence[DType] = DTYPES) -> list[BindKey]:
+    """The keys whose texts a verdict's `text` is about: those of the tier's cases at seed 0, under every seed."""
+    return list(dict.fromkeys(c.key for c in make_cases(spec, tier, 0, dtypes)))
+
+
+def _gradients(source: CandidateSource, keys: Sequence[BindKey]) -> dict[BindKey, KernelText]:
+    """The adjoint's kernels, for the keys that have one."""
+    return {key: texts[0] for key in keys if (texts := source.gradient([key]))}
+
+
+def _hash(
+    spec: OpSpec,
+    source: CandidateSource,
+    tier: str,
+    seed: int,
+    dtypes: Sequence[DType],
+    texts: Mapping[BindKey, KernelText],
+    grads: Mapping[BindKey, KernelText],
+) -> str:
+    """Hash of the texts of `judged_keys`, so that one text has one hash under every seed."""
+    if seed == 0:
+        return text_hash([*texts.values(), *grads.values()])
+    keys = judged_keys(spec, tier, dtypes)
+    missing = [k for k in keys if k not in texts]
+    forward = dict(texts) | dict(zip(missing, source.forward(missing) if missing else [], strict=True))
+    backward = dict(grads) | _gradients(source, missing)
+    return text_hash([*(forward[k] for k in keys), *(backward[k] for k in keys if k in backward)])

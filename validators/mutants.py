@@ -40,12 +40,35 @@ __all__ = ["KillRate", "Mutant", "kill_rate", "mutants"]
 
 _SWAPPED = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "=="}
 _OPPOSITE = {"+": "-", "-": "+", "*": "+", "/": "*", "//": "*", "%": "//"}
-_REDUCED = {"max": "min", "min": "max", "sum": "max", "prod": "sum", "any": "all", "all": "any", "argmax": "argmin",
-            "argmin": "argmax"}
+_REDUCED = {
+    "max": "min",
+    "min": "max",
+    "sum": "max",
+    "prod": "sum",
+    "any": "all",
+    "all": "any",
+    "argmax": "argmin",
+    "argmin": "argmax",
+}
 _FUNCTIONS = {
-    "exp": "expm1", "expm1": "exp", "log": "log1p", "log1p": "log", "sin": "cos", "cos": "sin", "tanh": "sigmoid",
-    "sigmoid": "tanh", "floor": "ceil", "ceil": "floor", "round": "trunc", "trunc": "round", "sqrt": "rsqrt",
-    "rsqrt": "sqrt", "max": "min", "min": "max", "erf": "tanh", "abs": "sign",
+    "exp": "expm1",
+    "expm1": "exp",
+    "log": "log1p",
+    "log1p": "log",
+    "sin": "cos",
+    "cos": "sin",
+    "tanh": "sigmoid",
+    "sigmoid": "tanh",
+    "floor": "ceil",
+    "ceil": "floor",
+    "round": "trunc",
+    "trunc": "round",
+    "sqrt": "rsqrt",
+    "rsqrt": "sqrt",
+    "max": "min",
+    "min": "max",
+    "erf": "tanh",
+    "abs": "sign",
 }
 
 

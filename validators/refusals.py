@@ -54,8 +54,14 @@ def _shapes(trial: Trial) -> Iterator[tuple[str, Trial]]:
                     arrays = {**trial.arrays, name: _grown(a, axis, by)}
                     yield f"extent {n + by} of axis {axis} of {name}", trial.with_arrays(arrays)
         if a.ndim:
-            yield f"rank {a.ndim - 1} of {name}", trial.with_arrays(
-                {**trial.arrays, name: np.ascontiguousarray(a[0]) if a.shape[0] else np.zeros(a.shape[1:], a.dtype)}
+            yield (
+                f"rank {a.ndim - 1} of {name}",
+                trial.with_arrays(
+                    {
+                        **trial.arrays,
+                        name: np.ascontiguousarray(a[0]) if a.shape[0] else np.zeros(a.shape[1:], a.dtype),
+                    }
+                ),
             )
             one = a.reshape(-1)[:1] if a.size else np.zeros(1, a.dtype)
             yield f"rank 0 of {name}", trial.with_arrays({**trial.arrays, name: one.reshape(()).copy()})
@@ -164,7 +170,12 @@ def gate_errors(s: Session) -> GateResult:
             if want is None:
                 continue
             # One of each kind, place and key is enough at the quick tier.
-            kind = (trial.key, want.kind, want.which, what if s.full else what.split(" of ")[-1].split(" = ")[0])
+            kind = (
+                trial.key,
+                want.kind,
+                want.which,
+                what if s.full else what.split(" of ")[-1].split(" = ")[0],
+            )
             if kind in asked:
                 continue
             asked.add(kind)

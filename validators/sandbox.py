@@ -81,7 +81,12 @@ class Sandbox:
     """One worker and its arena.  A context manager; not for use from several threads at once."""
 
     def __init__(
-        self, *, arena: int = 64 << 20, limits: Limits | None = None, workers: int = 3, namespaces: bool = True,
+        self,
+        *,
+        arena: int = 64 << 20,
+        limits: Limits | None = None,
+        workers: int = 3,
+        namespaces: bool = True,
         filtered: bool = True,
     ) -> None:
         self.limits = limits or Limits()
@@ -127,17 +132,41 @@ class Sandbox:
         limits = asdict(self.limits)
         limits["memory"] += self.size
         config = {
-            "requests": ours, "replies": said, "arena": self._arena, "bytes": self.size, "scratch": scratch,
-            "limits": limits, "namespaces": self.namespaces, "filter": self.filtered, "workers": self.workers,
-            "outside": sorted({self._folder.name, tempfile.gettempdir(), os.getcwd(), os.path.expanduser("~")}),
+            "requests": ours,
+            "replies": said,
+            "arena": self._arena,
+            "bytes": self.size,
+            "scratch": scratch,
+            "limits": limits,
+            "namespaces": self.namespaces,
+            "filter": self.filtered,
+            "workers": self.workers,
+            "outside": sorted(
+                {self._folder.name, tempfile.gettempdir(), os.getcwd(), os.path.expanduser("~")}
+            ),
             "watcher": os.getpid(),
         }
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
         # Its children notice their own end of the pipes only when ours are closed, hence pass_fds and no more.
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-B", "-c", _BOOT, str(Path(__file__).resolve().parent), json.dumps(config)],
-            stdin=subprocess.DEVNULL, stdout=self._stderr, stderr=self._stderr, cwd=scratch,
-            env=dict(confine.CLEAN_ENV), close_fds=True, pass_fds=(ours, said, self._arena), start_new_session=True,
+            [
+                sys.executable,
+                "-I",
+                "-S",
+                "-B",
+                "-c",
+                _BOOT,
+                str(Path(__file__).resolve().parent),
+                json.dumps(config),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=self._stderr,
+            stderr=self._stderr,
+            cwd=scratch,
+            env=dict(confine.CLEAN_ENV),
+            close_fds=True,
+            pass_fds=(ours, said, self._arena),
+            start_new_session=True,
         )
         os.close(ours)
         os.close(said)
@@ -146,7 +175,8 @@ class Sandbox:
             hello = json.loads(self._line(time.monotonic() + _START_SECONDS))
         except WorkerDied as death:
             raise SandboxError(
-                f"the sandbox does not start: {death.reason}", hint="`opwright doctor` shows what the sandbox needs"
+                f"the sandbox does not start: {death.reason}",
+                hint="`opwright doctor` shows what the sandbox needs",
             ) from None
         self.level = Level(hello["layers"])
 
@@ -173,7 +203,9 @@ class Sandbox:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
+    ) -> None:
         self.close()
 
     # -- talk
@@ -184,7 +216,7 @@ class Sandbox:
         data = json.dumps(request | {"nonce": nonce}).encode() + b"\n"
         try:
             while data:
-                data = data[os.write(self._requests, data):]
+                data = data[os.write(self._requests, data) :]
             reply: dict[str, Any] = json.loads(self._line(time.monotonic() + seconds))
         except BrokenPipeError:
             raise WorkerDied(self._bury()) from None

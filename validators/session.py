@@ -54,8 +54,15 @@ class Tally:
     def result(self) -> GateResult:
         state = FAILED if self.failed else EMPTY if self.cases < self.minimum or not self.cases else PASSED
         return GateResult(
-            self.name, state, self.cases, self.minimum, self.failed, tuple(self.failures), self.worst,
-            "; ".join(self.notes), time.monotonic() - self.started,
+            self.name,
+            state,
+            self.cases,
+            self.minimum,
+            self.failed,
+            tuple(self.failures),
+            self.worst,
+            "; ".join(self.notes),
+            time.monotonic() - self.started,
         )
 
 
@@ -73,7 +80,7 @@ class Session:
     trials: Sequence[Trial]
     refusals: Sequence[Trial]
     texts: Sequence[KernelText]
-    grad_texts: Sequence[KernelText]
+    grads: Mapping[BindKey, KernelText]
     ops: Mapping[BindKey, BoundOp]
     harness: Harness
     minimums: Mapping[str, int]

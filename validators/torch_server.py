@@ -95,10 +95,15 @@ class TorchServer:
         if self._process is not None:
             return
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `stop`
-        environment = {k: v for k, v in os.environ.items() if not k.startswith(("TORCH", "PYTORCH", "OPWRIGHT"))}
+        environment = {
+            k: v for k, v in os.environ.items() if not k.startswith(("TORCH", "PYTORCH", "OPWRIGHT"))
+        }
         self._process = subprocess.Popen(
-            [sys.executable, "-P", str(Path(__file__).resolve())], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=self._stderr, env=environment | {"OMP_NUM_THREADS": "1"},
+            [sys.executable, "-P", str(Path(__file__).resolve())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            env=environment | {"OMP_NUM_THREADS": "1"},
         )
         self.restarts += 1
         try:
@@ -124,11 +129,17 @@ class TorchServer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
+    ) -> None:
         self.stop()
 
     def call(
-        self, overload: str, arguments: Mapping[str, object], dtypes: Mapping[str, str] | None = None, *,
+        self,
+        overload: str,
+        arguments: Mapping[str, object],
+        dtypes: Mapping[str, str] | None = None,
+        *,
         in_order: bool = False,
     ) -> list[Array | None]:
         """The outputs of `overload` (`aten.add.Tensor`) on arguments by name; `dtypes` names those that are dtypes.
@@ -191,8 +202,18 @@ class TorchServer:
 # ---- the server's side -------------------------------------------------------------------------------------------
 
 _TORCH_NAMES = {
-    "bool": "bool", "u8": "uint8", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "f16": "float16",
-    "bf16": "bfloat16", "f32": "float32", "f64": "float64", "c64": "complex64", "c128": "complex128",
+    "bool": "bool",
+    "u8": "uint8",
+    "i8": "int8",
+    "i16": "int16",
+    "i32": "int32",
+    "i64": "int64",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "f32": "float32",
+    "f64": "float64",
+    "c64": "complex64",
+    "c128": "complex128",
 }
 
 
@@ -209,16 +230,31 @@ def _decode(torch: Any, value: dict[str, Any], arrays: Mapping[str, Array]) -> A
 
 
 def _complete(torch: Any, schema: Any, arguments: dict[str, Any]) -> None:
-    """Tensors where the overload takes a number become one; required arguments that a map ignores get a value."""
+    """Fit arguments to the overload's types, or say that it cannot express them.
+
+    A tensor of rank 0 where a number is wanted becomes one, and so does a list of one; a list has the overload's own
+    length; required arguments that a map ignores get a value.
+    """
     first = next((v for v in arguments.values() if isinstance(v, torch.Tensor)), None)
     lists = [v for v in arguments.values() if isinstance(v, list) and v and isinstance(v[0], int)]
     for a in schema:
         kind = str(a.type)
         value = arguments.get(a.name)
-        if isinstance(value, torch.Tensor) and kind in ("number", "Scalar", "Optional[number]", "float", "int", "bool"):
+        plain = kind.removeprefix("Optional[").removesuffix("]") if kind.startswith("Optional") else kind
+        if isinstance(value, torch.Tensor) and plain in _NUMBERS:
             if value.dim() != 0:
-                raise _Inexpressible(f"`{a.name}` is a number, the case has a tensor of shape {list(value.shape)}")
+                raise _Inexpressible(
+                    f"`{a.name}` is a number, the case has a tensor of shape {list(value.shape)}"
+                )
             arguments[a.name] = value.item()
+        elif isinstance(value, list) and plain in _NUMBERS:
+            if len(value) != 1:
+                raise _Inexpressible(f"`{a.name}` is one number, the case has {len(value)}")
+            arguments[a.name] = value[0]
+        elif isinstance(value, list) and a.N is not None and len(value) != a.N:
+            raise _Inexpressible(f"`{a.name}` has {a.N} entries, the case has {len(value)}")
+        elif value is None and a.name in arguments and not kind.startswith("Optional"):
+            raise _Inexpressible(f"`{a.name}` is never absent")
         if a.name in arguments or a.has_default_value():
             continue
         if kind.startswith("Optional"):
@@ -230,6 +266,9 @@ def _complete(torch: Any, schema: Any, arguments: dict[str, Any]) -> None:
             arguments[a.name] = {"float": 0.0, "bool": False}.get(kind, 0)
         elif kind.startswith(("List[int", "List[SymInt")):
             arguments[a.name] = [0] * (len(lists[0]) if lists else 0)
+
+
+_NUMBERS = ("number", "Scalar", "float", "int", "bool", "SymInt")
 
 
 class _Inexpressible(Exception):

@@ -24,7 +24,17 @@ from .cases import Case, Expected
 from .harness import Array, Harness, How, Invocation, Outcome, Plan
 from .oracle import OracleRefusal, OracleTooLarge, evaluate
 
-__all__ = ["FREE_LIMIT", "Base", "Subject", "Trial", "bits_differ", "compare", "describe", "element", "size_of"]
+__all__ = [
+    "FREE_LIMIT",
+    "Base",
+    "Subject",
+    "Trial",
+    "bits_differ",
+    "compare",
+    "describe",
+    "element",
+    "size_of",
+]
 
 #: A case with a larger share of elements that every result would satisfy proves too little to be counted.
 FREE_LIMIT = 0.1
@@ -113,7 +123,11 @@ class Subject:
         return self._wants[trial.name]
 
     def invocation(
-        self, trial: Trial, *, outputs: Mapping[str, Array] | None = None, alias: Mapping[str, str] | None = None
+        self,
+        trial: Trial,
+        *,
+        outputs: Mapping[str, Array] | None = None,
+        alias: Mapping[str, str] | None = None,
     ) -> Invocation:
         """The trial's call; outputs are contiguous and of the oracle's shapes unless given."""
         if outputs is None:

@@ -10,14 +10,24 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["EMPTY", "FAILED", "NOT_APPLICABLE", "NOT_HERE", "PASSED", "SKIPPED", "Failure", "GateResult", "Verdict"]
+__all__ = [
+    "EMPTY",
+    "FAILED",
+    "NOT_APPLICABLE",
+    "NOT_HERE",
+    "PASSED",
+    "SKIPPED",
+    "Failure",
+    "GateResult",
+    "Verdict",
+]
 
 PASSED = "passed"
 FAILED = "failed"
-EMPTY = "empty"                    # ran fewer cases than its minimum: an empty proof is a failure
-NOT_HERE = "not proven here"       # this machine lacks what the proof needs
+EMPTY = "empty"  # ran fewer cases than its minimum: an empty proof is a failure
+NOT_HERE = "not proven here"  # this machine lacks what the proof needs
 NOT_APPLICABLE = "not applicable"  # the spec declares nothing that this gate could judge; `note` says what
-SKIPPED = "skipped"                # an earlier gate failed, or the caller left it out
+SKIPPED = "skipped"  # an earlier gate failed, or the caller left it out
 
 #: How many failures of a gate are kept in full.
 SHOWN = 5
@@ -64,8 +74,13 @@ class GateResult:
 
     def to_json(self) -> dict[str, Any]:
         out: dict[str, Any] = {
-            "name": self.name, "state": self.state, "cases": self.cases, "minimum": self.minimum, "failed": self.failed,
-            "worst": _number(self.worst), "seconds": round(self.seconds, 3),
+            "name": self.name,
+            "state": self.state,
+            "cases": self.cases,
+            "minimum": self.minimum,
+            "failed": self.failed,
+            "worst": _number(self.worst),
+            "seconds": round(self.seconds, 3),
             "failures": [f.to_json() for f in self.failures],
         }
         if self.note:
@@ -124,10 +139,21 @@ class Verdict:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "schema": 1, "op": self.op, "passed": self.passed, "proven": self.proven, "meaning": self.meaning,
-            "source": self.source, "dialect": self.dialect, "text": self.text, "tier": self.tier, "seed": self.seed,
-            "keys": list(self.keys), "sandbox_missing": list(self.sandbox), "place": dict(self.place),
-            "worst": _number(self.worst), "gates": [g.to_json() for g in self.gates],
+            "schema": 1,
+            "op": self.op,
+            "passed": self.passed,
+            "proven": self.proven,
+            "meaning": self.meaning,
+            "source": self.source,
+            "dialect": self.dialect,
+            "text": self.text,
+            "tier": self.tier,
+            "seed": self.seed,
+            "keys": list(self.keys),
+            "sandbox_missing": list(self.sandbox),
+            "place": dict(self.place),
+            "worst": _number(self.worst),
+            "gates": [g.to_json() for g in self.gates],
         }
 
     def lines(self) -> Iterable[str]:

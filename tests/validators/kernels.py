@@ -34,5 +34,6 @@ def source(body: str = COPY, *, head: str = "", workspace: str = "0") -> str:
 
 def library(body: str = COPY, *, head: str = "", workspace: str = "0") -> Path:
     """The same, built."""
-    return compile_library({"k.cpp": source(body, head=head, workspace=workspace)}, name="test kernel",
-                           dialect="cpu-portable")
+    return compile_library(
+        {"k.cpp": source(body, head=head, workspace=workspace)}, name="test kernel", dialect="cpu-portable"
+    )

@@ -13,8 +13,11 @@ from opwright.toolchain import compile_library
 from opwright.validators import abi
 
 STRUCTS = {
-    "OwTensor": (abi.OwTensor, {}), "OwError": (abi.OwError, {}), "OwAttr": (abi.OwAttr, {}),
-    "OwShape": (abi.OwShape, {}), "OwCall": (abi.OwCall, {"inputs": "in"}),
+    "OwTensor": (abi.OwTensor, {}),
+    "OwError": (abi.OwError, {}),
+    "OwAttr": (abi.OwAttr, {}),
+    "OwShape": (abi.OwShape, {}),
+    "OwCall": (abi.OwCall, {"inputs": "in"}),
 }
 
 
@@ -24,7 +27,7 @@ def test_offsets_are_the_compilers() -> None:
         rows.append((f"sizeof({name})", ctypes.sizeof(mirror)))
         for field, *_ in mirror._fields_:
             rows.append((f"offsetof({name}, {renamed.get(field, field)})", getattr(mirror, field).offset))
-    text = "#include <stddef.h>\n#include \"opwright/abi.h\"\nextern \"C\" const long long facts[] = {"
+    text = '#include <stddef.h>\n#include "opwright/abi.h"\nextern "C" const long long facts[] = {'
     text += ", ".join(expression for expression, _ in rows) + ", OW_ABI, OW_MAX_RANK};\n"
     library = ctypes.CDLL(str(compile_library({"a.cpp": text}, name="abi")))
     facts = (ctypes.c_longlong * (len(rows) + 2)).in_dll(library, "facts")
@@ -40,10 +43,17 @@ def test_status_names_are_the_headers(root: Path) -> None:
     assert abi.error_name(77) == "77"
 
 
-@pytest.mark.parametrize(("value", "ints", "floats"), [
-    (3, [3], [3.0]), (True, [1], [1.0]), (-2.5, [-2], [-2.5]), ((0, -1), [0, -1], [0.0, -1.0]), ((), [], []),
-    (math.inf, [0], [math.inf]),
-])
+@pytest.mark.parametrize(
+    ("value", "ints", "floats"),
+    [
+        (3, [3], [3.0]),
+        (True, [1], [1.0]),
+        (-2.5, [-2], [-2.5]),
+        ((0, -1), [0, -1], [0.0, -1.0]),
+        ((), [], []),
+        (math.inf, [0], [math.inf]),
+    ],
+)
 def test_attributes_hold_both_halves(value: object, ints: list[int], floats: list[float]) -> None:
     assert abi.encode_attr(value) == (ints, floats)
 

@@ -23,11 +23,31 @@ from opwright.validators.evidence import (
 from opwright.validators.verdict import FAILED, NOT_APPLICABLE, NOT_HERE, PASSED, Failure, GateResult, Verdict
 
 
-def verdict(dialect: str = "cpu-portable", *, meaning: str = "m1", text: str = "t1", worst: float = 0.25,
-            state: str = PASSED) -> Verdict:
-    gates = (GateResult("numerics", state, cases=12, minimum=8, worst=worst), GateResult("inplace", NOT_APPLICABLE))
-    return Verdict("softmax", meaning, "aten._softmax.default", dialect, text, "full", 0, gates, ("T=f32",),
-                   ("namespaces",), (("compiler", "g++ 12"), ("torch", "2.13")))
+def verdict(
+    dialect: str = "cpu-portable",
+    *,
+    meaning: str = "m1",
+    text: str = "t1",
+    worst: float = 0.25,
+    state: str = PASSED,
+) -> Verdict:
+    gates = (
+        GateResult("numerics", state, cases=12, minimum=8, worst=worst),
+        GateResult("inplace", NOT_APPLICABLE),
+    )
+    return Verdict(
+        "softmax",
+        meaning,
+        "aten._softmax.default",
+        dialect,
+        text,
+        "full",
+        0,
+        gates,
+        ("T=f32",),
+        ("namespaces",),
+        (("compiler", "g++ 12"), ("torch", "2.13")),
+    )
 
 
 def test_the_file_is_sorted_and_round_trips(tmp_path: Path) -> None:
@@ -109,7 +129,9 @@ def test_freshness(tmp_path: Path) -> None:
     record(tmp_path, verdict())
     have = load(tmp_path, "softmax")
 
-    def state(meaning: str = "m1", dialect: str = "cpu-portable", text: str | None = "t1", **place: str) -> str:
+    def state(
+        meaning: str = "m1", dialect: str = "cpu-portable", text: str | None = "t1", **place: str
+    ) -> str:
         return freshness(have, meaning=meaning, dialect=dialect, text=text, place=place).state
 
     assert state() == "fresh"
@@ -132,7 +154,9 @@ def test_reproduces() -> None:
         (verdict(text="t2"), "the text differs"),
         (verdict(state=NOT_HERE), "not proven here"),
     ):
-        assert any(said in line for line in reproduces(old, evidence.merged(None, other).proofs["cpu-portable"]))
+        assert any(
+            said in line for line in reproduces(old, evidence.merged(None, other).proofs["cpu-portable"])
+        )
     less = replace(old, gates={"inplace": old.gates["inplace"]})
     assert reproduces(old, less) == ["gate numerics did not run"]
 
@@ -148,7 +172,9 @@ def test_comments_and_layout_do_not_change_the_hash() -> None:
 
 
 def test_the_verdicts_lines_say_how_to_repeat() -> None:
-    failing = GateResult("numerics", FAILED, 3, 8, 2, (Failure("off", "c1", "N=1", "opwright validate x"),), 4.0)
+    failing = GateResult(
+        "numerics", FAILED, 3, 8, 2, (Failure("off", "c1", "N=1", "opwright validate x"),), 4.0
+    )
     lines = list(Verdict("x", "m", "s", "d", "t", "quick", 1, (failing,)).lines())
     assert lines[0].startswith("✗ numerics     failed: 3 of at least 8, worst 4 of the bound")
     assert any("opwright validate x" in line for line in lines)

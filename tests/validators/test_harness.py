@@ -20,11 +20,24 @@ def harness() -> Iterator[Harness]:
         yield Harness(box)
 
 
-def run(harness: Harness, body: str, how: How | None = None, *, n: int = 5, workspace: str = "0",
-        given: int | None = None) -> Outcome:
+def run(
+    harness: Harness,
+    body: str,
+    how: How | None = None,
+    *,
+    n: int = 5,
+    workspace: str = "0",
+    given: int | None = None,
+) -> Outcome:
     x = np.arange(1, n + 1, dtype=np.float32)
-    inv = Invocation(str(library(body, workspace=workspace)), "ow_t", (x,), (np.empty(n, np.float32),),
-                     input_names=("x",), output_names=("y",))
+    inv = Invocation(
+        str(library(body, workspace=workspace)),
+        "ow_t",
+        (x,),
+        (np.empty(n, np.float32),),
+        input_names=("x",),
+        output_names=("y",),
+    )
     size = harness.plan(inv).workspace if given is None else given
     return harness.run(inv, how, workspace=size)
 
@@ -44,12 +57,15 @@ def test_an_honest_kernel_leaves_no_trace(harness: Harness) -> None:
         assert outcome.outputs[0].tolist() == [1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize(("body", "said"), [
-    (COPY + "x[2] = 9;", "input x was changed: 2 byte"),
-    (COPY + "y[n] = 1;", "past the end of output y"),
-    (COPY + "y[-1] = 1;", "before output y"),
-    (COPY + "((float*)call->workspace)[16] = 1;", "past the end of workspace"),
-])
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (COPY + "x[2] = 9;", "input x was changed: 2 byte"),
+        (COPY + "y[n] = 1;", "past the end of output y"),
+        (COPY + "y[-1] = 1;", "before output y"),
+        (COPY + "((float*)call->workspace)[16] = 1;", "past the end of workspace"),
+    ],
+)
 def test_every_stray_write_is_named(harness: Harness, body: str, said: str) -> None:
     outcome = run(harness, body, workspace="64")
     assert not outcome.crash
@@ -58,7 +74,9 @@ def test_every_stray_write_is_named(harness: Harness, body: str, said: str) -> N
 
 def test_holes_between_an_outputs_elements_are_guarded(harness: Harness) -> None:
     y = np.empty((5, 3), np.float32)[:, 1]
-    inv = Invocation(str(library("for (int i = 0; i < 13; ++i) y[i] = 1;")), "ow_t", (np.ones(5, np.float32),), (y,))
+    inv = Invocation(
+        str(library("for (int i = 0; i < 13; ++i) y[i] = 1;")), "ow_t", (np.ones(5, np.float32),), (y,)
+    )
     assert any("between its elements" in d for d in harness.run(inv).damage)
 
 
@@ -120,10 +138,18 @@ def test_in_place_shares_the_inputs_memory(harness: Harness) -> None:
 
 
 def test_attributes_and_lists_cross(harness: Harness) -> None:
-    body = ("y[0] = call->attr[0].f[0]; y[1] = call->attr[1].count; "
-            "y[2] = call->list_len[0]; y[3] = call->in[1] == nullptr;")
-    inv = Invocation(str(library(body)), "ow_t", (np.zeros(4, np.float32), None), (np.empty(4, np.float32),),
-                     (abi.encode_attr(0.5), None), (2,))
+    body = (
+        "y[0] = call->attr[0].f[0]; y[1] = call->attr[1].count; "
+        "y[2] = call->list_len[0]; y[3] = call->in[1] == nullptr;"
+    )
+    inv = Invocation(
+        str(library(body)),
+        "ow_t",
+        (np.zeros(4, np.float32), None),
+        (np.empty(4, np.float32),),
+        (abi.encode_attr(0.5), None),
+        (2,),
+    )
     assert harness.run(inv).outputs[0].tolist() == [0.5, -1, 2, 1]
 
 

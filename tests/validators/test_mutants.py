@@ -36,8 +36,17 @@ def test_each_mutant_differs_in_one_place_and_from_the_others() -> None:
 
 def test_every_kind_of_edit_is_there_with_its_line() -> None:
     said = "\n".join(map(str, mutants(spec())))
-    for what in ("dropped `+ eps`", "`sum` became `max`", "`exp` became `expm1`", "`<` became `<=`", "`>` became `>=`",
-                 "swapped `i` and `j`", "always `exp(s[*B, i])`", "dropped `i < 2`", "`1.0` became `2.0`"):
+    for what in (
+        "dropped `+ eps`",
+        "`sum` became `max`",
+        "`exp` became `expm1`",
+        "`<` became `<=`",
+        "`>` became `>=`",
+        "swapped `i` and `j`",
+        "always `exp(s[*B, i])`",
+        "dropped `i < 2`",
+        "`1.0` became `2.0`",
+    ):
         assert what in said
     assert "line 9: dropped `+ eps`" in said
 

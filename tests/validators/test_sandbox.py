@@ -77,8 +77,10 @@ def test_an_exit_in_the_kernel_is_a_finding(box: Sandbox) -> None:
 
 def test_a_forged_reply_is_noticed(box: Sandbox) -> None:
     head = 'extern "C" long write(int, const void*, unsigned long);'
-    body = 'const char said[] = "{\\"status\\": 0, \\"nonce\\": \\"0\\"}\\n"; ' \
-           "for (int fd = 3; fd < 64; ++fd) write(fd, said, sizeof said - 1);"
+    body = (
+        'const char said[] = "{\\"status\\": 0, \\"nonce\\": \\"0\\"}\\n"; '
+        "for (int fd = 3; fd < 64; ++fd) write(fd, said, sizeof said - 1);"
+    )
     outcome = Harness(box).run(call(library(body, head=head)))
     assert "wrote on the judge's channel" in outcome.crash
 
@@ -92,8 +94,10 @@ def test_a_library_without_the_symbol_is_a_finding_not_a_crash(box: Sandbox) -> 
 
 @linux
 def test_no_thread_can_be_started(box: Sandbox) -> None:
-    head = ('extern "C" int pthread_create(unsigned long*, const void*, void* (*)(void*), void*);'
-            "static void* idle(void* p) { return p; }")
+    head = (
+        'extern "C" int pthread_create(unsigned long*, const void*, void* (*)(void*), void*);'
+        "static void* idle(void* p) { return p; }"
+    )
     body = "unsigned long id; y[0] = pthread_create(&id, nullptr, idle, nullptr) ? 1.0f : 2.0f;"
     assert Harness(box).run(call(library(body, head=head))).outputs[0][0] == 1
 
