@@ -16,7 +16,16 @@ from typing import Any, TypeAlias
 
 from ..errors import OpwrightError
 
-__all__ = ["AtenRow", "AtenTable", "Only", "TableError", "table_dumps", "table_loads", "table_of", "table_of_registry"]
+__all__ = [
+    "AtenRow",
+    "AtenTable",
+    "Only",
+    "TableError",
+    "table_dumps",
+    "table_loads",
+    "table_of",
+    "table_of_registry",
+]
 
 
 class TableError(OpwrightError):
@@ -63,14 +72,20 @@ class AtenRow:
             return list(t) if isinstance(t, tuple) else t
 
         return {
-            "op": self.op, "overload": self.overload, "map": [[a, target(t)] for a, t in self.map],
-            "inputs": list(self.inputs), "attrs": list(self.attrs), "outputs": list(self.outputs),
-            "returns": list(self.returns), "set": dict(self.set),
+            "op": self.op,
+            "overload": self.overload,
+            "map": [[a, target(t)] for a, t in self.map],
+            "inputs": list(self.inputs),
+            "attrs": list(self.attrs),
+            "outputs": list(self.outputs),
+            "returns": list(self.returns),
+            "set": dict(self.set),
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> AtenRow:
         """Raises `TableError`."""
+
         def target(t: Any) -> Target:
             if isinstance(t, Mapping):
                 value = t["only"]
@@ -79,8 +94,14 @@ class AtenRow:
 
         try:
             return cls(
-                data["op"], data["overload"], tuple((a, target(t)) for a, t in data["map"]), tuple(data["inputs"]),
-                tuple(data.get("attrs", ())), tuple(data["outputs"]), tuple(data["returns"]), dict(data.get("set", {})),
+                data["op"],
+                data["overload"],
+                tuple((a, target(t)) for a, t in data["map"]),
+                tuple(data["inputs"]),
+                tuple(data.get("attrs", ())),
+                tuple(data["outputs"]),
+                tuple(data["returns"]),
+                dict(data.get("set", {})),
             )
         except (KeyError, TypeError, ValueError) as e:
             raise TableError(f"not a row of the aten table: {e!r} in {data!r:.200}") from e
@@ -120,8 +141,15 @@ def table_of_registry(registry: Any) -> dict[str, tuple[AtenRow, ...]]:
     rows: list[AtenRow] = []
     for overload in registry.aten_table():
         for spec, entry in registry.by_aten(overload):
-            rows.append(AtenRow.from_json({
-                **aten_row(spec, entry), "overload": overload, "inputs": list(spec.inputs), "attrs": list(spec.attrs),
-                "outputs": list(spec.outputs),
-            }))
+            rows.append(
+                AtenRow.from_json(
+                    {
+                        **aten_row(spec, entry),
+                        "overload": overload,
+                        "inputs": list(spec.inputs),
+                        "attrs": list(spec.attrs),
+                        "outputs": list(spec.outputs),
+                    }
+                )
+            )
     return table_of(rows)

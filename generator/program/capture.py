@@ -133,7 +133,9 @@ def _batch_axis(tensor: Any) -> tuple[int, ...]:
 
 #: How much varies, tried in this order.
 _ATTEMPTS: tuple[tuple[str, Callable[[Any], tuple[int, ...]]], ...] = (
-    ("batch and sequence", dynamic_axes), ("batch", _batch_axis), ("static", lambda _: ()),
+    ("batch and sequence", dynamic_axes),
+    ("batch", _batch_axis),
+    ("static", lambda _: ()),
 )
 
 
@@ -160,18 +162,28 @@ def capture(
     last: Exception | None = None
     for dynamic, axes in attempts:
         try:
-            ep = exported if exported is not None else clock("export", lambda a=axes: compat.export(module, args, kwargs, a))
+            ep = (
+                exported
+                if exported is not None
+                else clock("export", lambda a=axes: compat.export(module, args, kwargs, a))
+            )
             core = clock("decompose", lambda e=ep: compat.decompose(e, keep))
-            notes = tuple(f"not captured with {' or '.join(tried)} dynamic: {why}" for why, tried in failures.items())
-            return clock("convert", lambda c=core, e=ep, d=dynamic, n=notes: _Converter(c, e, table, name, source).run(d, n))
+            notes = tuple(
+                f"not captured with {' or '.join(tried)} dynamic: {why}" for why, tried in failures.items()
+            )
+            return clock(
+                "convert",
+                lambda c=core, e=ep, d=dynamic, n=notes: _Converter(c, e, table, name, source).run(d, n),
+            )
         except compat.MachineError:
             raise
         except Exception as e:  # export raises whatever the model's own code raises
             failures.setdefault(_first_line(e), []).append(dynamic)
             last = e
     reasons = "; ".join(f"{why} ({', '.join(tried)})" for why, tried in failures.items())
-    raise CaptureError(f"cannot capture {source}: {reasons}",
-                       hint="export needs a graph without branches on data") from last
+    raise CaptureError(
+        f"cannot capture {source}: {reasons}", hint="export needs a graph without branches on data"
+    ) from last
 
 
 def _distinct(args: Any, kwargs: Any) -> list[tuple[str, Callable[[Any], tuple[int, ...]]]]:
@@ -234,8 +246,20 @@ def run_worker(
     target_kind(target)  # what can be said without running anything is said here
     with whole(outdir) as temporary:
         log = temporary / "stderr.txt"
-        command = [sys.executable, "-m", f"{__package__}.capture_worker", target, str(temporary), "--json", "--seed", str(seed),
-                   "--records", str(records), "--keep", ",".join(keep)]
+        command = [
+            sys.executable,
+            "-m",
+            f"{__package__}.capture_worker",
+            target,
+            str(temporary),
+            "--json",
+            "--seed",
+            str(seed),
+            "--records",
+            str(records),
+            "--keep",
+            ",".join(keep),
+        ]
         if not sensitivity:
             command.append("--no-sensitivity")
         if table is not None:
@@ -261,16 +285,42 @@ def _read_captured(path: Path) -> Captured:
 
 
 #: What a child may know of its surroundings: no tokens, no proxies, no home.
-_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TMPDIR", "OPWRIGHT_NUM_THREADS", "OMP_NUM_THREADS", "VIRTUAL_ENV")
+_ENVIRONMENT = (
+    "PATH",
+    "LD_LIBRARY_PATH",
+    "LANG",
+    "LC_ALL",
+    "TMPDIR",
+    "OPWRIGHT_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "VIRTUAL_ENV",
+)
 
 
-def _run(command: list[str], log: Path, timeout: float, report: Callable[[str, float], None] | None, target: str) -> int:
+def _run(
+    command: list[str], log: Path, timeout: float, report: Callable[[str, float], None] | None, target: str
+) -> int:
     env = {k: os.environ[k] for k in _ENVIRONMENT if k in os.environ}
-    env |= {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "HOME": str(log.parent), "HF_HUB_OFFLINE": "1",
-            "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": env.get("OMP_NUM_THREADS", env.get("OPWRIGHT_NUM_THREADS", "2"))}
-    with open(log, "wb") as errors, subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, env=env, start_new_session=True, text=True,
-    ) as child:
+    env |= {
+        "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+        "HOME": str(log.parent),
+        "HF_HUB_OFFLINE": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OMP_NUM_THREADS": env.get("OMP_NUM_THREADS", env.get("OPWRIGHT_NUM_THREADS", "2")),
+    }
+    with (
+        open(log, "wb") as errors,
+        subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=env,
+            start_new_session=True,
+            text=True,
+        ) as child,
+    ):
+
         def listen() -> None:
             assert child.stdout is not None
             for line in child.stdout:
@@ -283,8 +333,10 @@ def _run(command: list[str], log: Path, timeout: float, report: Callable[[str, f
         try:
             status = child.wait(timeout)
         except subprocess.TimeoutExpired:
-            raise CaptureError(f"{target} was not captured within {timeout:g} s",
-                               hint="the model's code may never return; a larger model needs a longer limit") from None
+            raise CaptureError(
+                f"{target} was not captured within {timeout:g} s",
+                hint="the model's code may never return; a larger model needs a longer limit",
+            ) from None
         finally:
             # The child's own children too: a model's code may have started some.
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -315,16 +367,24 @@ def _worker_error(target: str, path: Path, status: int, log: Path) -> OpwrightEr
                 name = signal.Signals(-status).name
             except ValueError:
                 name = str(-status)
-            return CaptureError(f"the process that captured {target} was killed by {name}",
-                                hint="its code crashed, or the machine ran out of memory")
+            return CaptureError(
+                f"the process that captured {target} was killed by {name}",
+                hint="its code crashed, or the machine ran out of memory",
+            )
         tail = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
-        return CaptureError(f"the code of {target} ended the process with status {status} before it was captured"
-                            + (f": {tail[0][:200]}" if tail and status else ""),
-                            hint="a model's function returns (module, args); it does not exit")
-    kind = _ERRORS.get(str(error.get("error")), TargetError if error.get("error") == "TargetError" else CaptureError)
+        return CaptureError(
+            f"the code of {target} ended the process with status {status} before it was captured"
+            + (f": {tail[0][:200]}" if tail and status else ""),
+            hint="a model's function returns (module, args); it does not exit",
+        )
+    kind = _ERRORS.get(
+        str(error.get("error")), TargetError if error.get("error") == "TargetError" else CaptureError
+    )
     place = None
     if error.get("file"):
-        place = Place(str(error["file"]), int(error.get("line", 0)), int(error.get("column", 0)), error.get("text"))
+        place = Place(
+            str(error["file"]), int(error.get("line", 0)), int(error.get("column", 0)), error.get("text")
+        )
     return kind(message, place=place, hint=error.get("hint"))
 
 
@@ -393,18 +453,31 @@ class _Converter:
                 self.env[node.name] = _Opaque(str(node.target))
         outputs, state = self.outputs(graph)
         program = Program(
-            name=self.name, source=self.source, dtype=self.model_dtype(), values=self.values, symbols=self.symbols,
-            inputs=tuple(self.inputs), outputs=outputs, nodes=(*self.guards(), *self.nodes),
-            weights=tuple(self.weights), constants=tuple(self.constants), state=state, tree=self.tree(),
+            name=self.name,
+            source=self.source,
+            dtype=self.model_dtype(),
+            values=self.values,
+            symbols=self.symbols,
+            inputs=tuple(self.inputs),
+            outputs=outputs,
+            nodes=(*self.guards(), *self.nodes),
+            weights=tuple(self.weights),
+            constants=tuple(self.constants),
+            state=state,
+            tree=self.tree(),
         )
         program = prune(program)
         verify(program)
         kept = {c.id for c in program.calls}
         bound = {b.tie or b.name for b in (*program.weights, *program.constants)}
         return Capture(
-            program, {k: v for k, v in self.tensors.items() if k in bound},
-            {k: v for k, v in self.origins.items() if k in kept}, {k: v for k, v in self.sites.items() if k in kept},
-            self.core, dynamic, notes + tuple(self.notes),
+            program,
+            {k: v for k, v in self.tensors.items() if k in bound},
+            {k: v for k, v in self.origins.items() if k in kept},
+            {k: v for k, v in self.sites.items() if k in kept},
+            self.core,
+            dynamic,
+            notes + tuple(self.notes),
         )
 
     # ---- names
@@ -484,7 +557,9 @@ class _Converter:
         name = f"s{len(self.symbols)}"
         self.names[raw] = name
         # The exporter excludes 1 only because it would specialise on it; what it computes for n holds for 1.
-        self.symbols[name] = Symbol(name, source, axis, 1 if low == 2 else low, UNBOUNDED if high is None else high)
+        self.symbols[name] = Symbol(
+            name, source, axis, 1 if low == 2 else low, UNBOUNDED if high is None else high
+        )
 
     def tensor(self, id: str, dtype: DType, shape: Sequence[IntExpr]) -> str:
         self.values[id] = Value(id, dtype, tuple(shape), views.contiguous_strides(shape))
@@ -513,7 +588,9 @@ class _Converter:
             else:
                 raise CaptureError(f"the model gives a {spec.kind.name.lower().replace('_', ' ')}")
         if not outputs:
-            raise CaptureError("the model returns no tensor", hint="return tensors, or a structure that holds some")
+            raise CaptureError(
+                "the model returns no tensor", hint="return tensors, or a structure that holds some"
+            )
         return tuple(outputs), tuple(state)
 
     def owned(self, x: Ref) -> str:
@@ -539,7 +616,8 @@ class _Converter:
         specs = [s for s in self.core.graph_signature.input_specs if s.kind.name == "USER_INPUT"]
         bound = {b.name for b in self.inputs}
         leaves: list[Any] = [
-            s.arg.name if s.arg.name in bound else {"const": _plain(getattr(s.arg, "value", None))} for s in specs
+            s.arg.name if s.arg.name in bound else {"const": _plain(getattr(s.arg, "value", None))}
+            for s in specs
         ]
         inputs = compat.structure(self.core.call_spec.in_spec, leaves)
         outputs = compat.structure(self.core.call_spec.out_spec, self.output_names())
@@ -577,15 +655,28 @@ class _Converter:
             return False
         difference: IntExpr = xs[0] - xs[1]
         if difference.value is not None:
-            return {"eq": difference.value == 0, "le": difference.value <= 0, "ge": difference.value >= 0,
-                    "lt": difference.value < 0, "gt": difference.value > 0, "ne": difference.value != 0}[op]
+            return {
+                "eq": difference.value == 0,
+                "le": difference.value <= 0,
+                "ge": difference.value >= 0,
+                "lt": difference.value < 0,
+                "gt": difference.value > 0,
+                "ne": difference.value != 0,
+            }[op]
         # s >= 2 and s != 1 are the exporter's fear of specialising; s <= max is in the range.
-        if len(difference.terms) == 2 and difference.terms[0][1] in (1, -1) and isinstance(difference.terms[0][0][0], str):
+        if (
+            len(difference.terms) == 2
+            and difference.terms[0][1] in (1, -1)
+            and isinstance(difference.terms[0][0][0], str)
+        ):
             symbol = self.symbols.get(difference.terms[0][0][0]) if len(difference.terms[0][0]) == 1 else None
             bound = xs[1].value if xs[1].value is not None else None
             if symbol is not None and bound is not None:
-                return (op == "ge" and bound <= max(symbol.min, 2)) or (op == "le" and bound >= symbol.max) or \
-                       (op == "ne" and bound in (0, 1))
+                return (
+                    (op == "ge" and bound <= max(symbol.min, 2))
+                    or (op == "le" and bound >= symbol.max)
+                    or (op == "ne" and bound in (0, 1))
+                )
         return False
 
     # ---- values in use
@@ -653,7 +744,9 @@ class _Converter:
         self.overload = compat.overload_name(node.target) or ""
         self.site = _site(node)
         val = node.meta.get("val")
-        if compat.is_symbolic(val) or (isinstance(val, bool | int | float) and self.overload != "aten._local_scalar_dense.default"):
+        if compat.is_symbolic(val) or (
+            isinstance(val, bool | int | float) and self.overload != "aten._local_scalar_dense.default"
+        ):
             self.env[node.name] = self.number(node, val)
             return
         if not self.overload:  # operator.getitem and the like
@@ -663,7 +756,9 @@ class _Converter:
             self.env[node.name] = None
             return
         if self.overload.startswith("higher_order."):
-            self.env[node.name] = self.call(node, {f"arg{k}": a for k, a in enumerate(node.args)} | dict(node.kwargs))
+            self.env[node.name] = self.call(
+                node, {f"arg{k}": a for k, a in enumerate(node.args)} | dict(node.kwargs)
+            )
             return
         bound = compat.bind(node.target, node.args, node.kwargs)
         special = _SPECIAL.get(self.overload)
@@ -688,7 +783,8 @@ class _Converter:
             return self.read(node, val)
         if type(val).__name__ == "SymInt":
             return self.extent(val)
-        raise compat.NotAnExtent(f"`{node.name}` is a number of type {type(val).__name__} computed from extents or data")
+        # A condition, or a float of extents: whoever takes it says that it cannot.
+        return _Opaque(f"the {type(val).__name__} `{node.name}`")
 
     def read(self, node: Any, val: Any) -> Item:
         x = self.item(node.args[0])
@@ -750,15 +846,32 @@ class _Converter:
         attrs = {k: self.raw_attr(a) for k, a in args.items() if not _has_tensor(a)}
         known = {a.name: a.default for a in compat.arguments(node.target)}
         attrs = {k: v for k, v in attrs.items() if k not in PLACEMENT and not (k in known and v is None)}
-        return self.made_call(node, f"missing:{self.overload}", inputs, attrs, list(range(len(results))), results, many,
-                              _Prepared(args), why)
+        return self.made_call(
+            node,
+            f"missing:{self.overload}",
+            inputs,
+            attrs,
+            list(range(len(results))),
+            results,
+            many,
+            _Prepared(args),
+            why,
+        )
 
     def is_read(self, node: Any, k: int) -> bool:
         return any(u.args[1] == k for u in node.users if getattr(u.target, "__name__", "") == "getitem")
 
     def made_call(
-        self, node: Any, op: str, inputs: tuple[Arg, ...], attrs: dict[str, AttrValue], order: list[int | None],
-        results: list[Any], many: bool, prepared: _Prepared, why: str = "",
+        self,
+        node: Any,
+        op: str,
+        inputs: tuple[Arg, ...],
+        attrs: dict[str, AttrValue],
+        order: list[int | None],
+        results: list[Any],
+        many: bool,
+        prepared: _Prepared,
+        why: str = "",
     ) -> Item:
         key: Any = (op, repr(inputs), repr(attrs))  # as text: 1, 1.0 and True are equal, and not the same
         if why or compat.seeded(node.target) or key not in self.made:
@@ -923,7 +1036,11 @@ def _inverse(order: Sequence[int]) -> tuple[int, ...]:
 
 def prune(program: Program) -> Program:
     """Without nodes, weights and constants whose results nobody reads.  Assertions and missing calls' inputs stay."""
-    live = {b.value for b in program.outputs} | {s.output for s in program.state} | {s.input for s in program.state}
+    live = (
+        {b.value for b in program.outputs}
+        | {s.output for s in program.state}
+        | {s.input for s in program.state}
+    )
     need: set[str] = set()  # registers and data-dependent symbols in expressions
     made_by = {s.name: s.source for s in program.symbols.values()}
     kept: list[Node] = []
@@ -944,7 +1061,11 @@ def prune(program: Program) -> Program:
             live.update(uses_of(node))
             use_names(names_read(node))
             for o in outs:
-                use_names(frozenset(n for e in (*program.values[o].shape, *program.values[o].strides) for n in e.names()))
+                use_names(
+                    frozenset(
+                        n for e in (*program.values[o].shape, *program.values[o].strides) for n in e.names()
+                    )
+                )
     weights = tuple(b for b in program.weights if b.value in live)
     constants = tuple(b for b in program.constants if b.value in live)
     weights = _retied(weights)
@@ -969,11 +1090,16 @@ def _retied(weights: tuple[Binding, ...]) -> tuple[Binding, ...]:
 
 # ------------------------------------------------------------------------------------------------- overloads
 
-_DROPPED = frozenset({
-    "aten._assert_tensor_metadata.default", "aten.sym_constrain_range.default",
-    "aten.sym_constrain_range_for_size.default", "aten._assert_async.default",
-    "profiler._record_function_enter_new.default", "profiler._record_function_exit._RecordFunction",
-})
+_DROPPED = frozenset(
+    {
+        "aten._assert_tensor_metadata.default",
+        "aten.sym_constrain_range.default",
+        "aten.sym_constrain_range_for_size.default",
+        "aten._assert_async.default",
+        "profiler._record_function_enter_new.default",
+        "profiler._record_function_exit._RecordFunction",
+    }
+)
 
 _Special: TypeAlias = Callable[[_Converter, Any, Mapping[str, Any]], Item]
 _View: TypeAlias = "Callable[[_Converter, Ref, Mapping[str, Any], Any], Item]"
@@ -1018,18 +1144,29 @@ def _assert_async(c: _Converter, node: Any, bound: Mapping[str, Any]) -> Item:
     x = c.item(bound["self"])
     assert isinstance(x, Ref)
     id = c.fresh("n")
-    c.values[id] = Value(id, DType.BOOL if x.dtype.kind == "bool" else DType.F64 if x.dtype.is_float else DType.I64,
-                         kind="scalar")
+    c.values[id] = Value(
+        id,
+        DType.BOOL if x.dtype.kind == "bool" else DType.F64 if x.dtype.is_float else DType.I64,
+        kind="scalar",
+    )
     c.nodes.append(Read(c.materialise(x), id))
-    c.nodes.append(Assert(("ne", IntExpr.of(id), IntExpr.of(0)), str(bound.get("assert_msg", "assertion of the model"))))
+    c.nodes.append(
+        Assert(("ne", IntExpr.of(id), IntExpr.of(0)), str(bound.get("assert_msg", "assertion of the model")))
+    )
     return None
 
 
 _SPECIAL: dict[str, _Special] = {
-    "aten.clone.default": _same_tensor, "aten.alias.default": _same_tensor, "aten.detach.default": _same_tensor,
-    "aten.lift_fresh_copy.default": _same_tensor, "aten.lift_fresh.default": _same_tensor,
-    "aten.contiguous.default": _same_tensor, "aten._to_copy.default": _to_copy, "aten.copy.default": _copy,
-    "aten._assert_scalar.default": _assert_scalar, "aten._assert_async.msg": _assert_async,
+    "aten.clone.default": _same_tensor,
+    "aten.alias.default": _same_tensor,
+    "aten.detach.default": _same_tensor,
+    "aten.lift_fresh_copy.default": _same_tensor,
+    "aten.lift_fresh.default": _same_tensor,
+    "aten.contiguous.default": _same_tensor,
+    "aten._to_copy.default": _to_copy,
+    "aten.copy.default": _copy,
+    "aten._assert_scalar.default": _assert_scalar,
+    "aten._assert_async.msg": _assert_async,
 }
 
 
@@ -1040,7 +1177,10 @@ def _expr(x: Any) -> IntExpr:
 def _slice(c: _Converter, x: Ref, a: Mapping[str, Any], val: Any) -> Item:
     dim = views.wrap_dim(a["dim"], x.layout.rank)
     size = x.layout.shape[dim]
-    start, end = _expr(0 if a["start"] is None else a["start"]), _expr(MAX_INT if a["end"] is None else a["end"])
+    start, end = (
+        _expr(0 if a["start"] is None else a["start"]),
+        _expr(MAX_INT if a["end"] is None else a["end"]),
+    )
     if end.value is not None and end.value >= MAX_INT:
         end = size
     step = _expr(a["step"]).value
@@ -1057,7 +1197,9 @@ def _split(c: _Converter, x: Ref, a: Mapping[str, Any], val: Any) -> Item:
 
 
 def _unbind(c: _Converter, x: Ref, a: Mapping[str, Any], val: Any) -> Item:
-    return tuple(Ref(x.base, x.dtype, views.select(x.layout, a["dim"], IntExpr.of(k))) for k in range(len(val)))
+    return tuple(
+        Ref(x.base, x.dtype, views.select(x.layout, a["dim"], IntExpr.of(k))) for k in range(len(val))
+    )
 
 
 def _as_strided(c: _Converter, x: Ref, a: Mapping[str, Any], val: Any) -> Item:
@@ -1087,9 +1229,15 @@ def _expand(c: _Converter, x: Ref, a: Mapping[str, Any], val: Any) -> Item:
 
 
 _VIEWS: dict[str, _View] = {
-    "aten.view.default": _reshape, "aten._unsafe_view.default": _reshape, "aten.reshape.default": _reshape,
-    "aten.expand.default": _expand, "aten.slice.Tensor": _slice, "aten.split_with_sizes.default": _split,
-    "aten.split.Tensor": _split, "aten.unbind.int": _unbind, "aten.as_strided.default": _as_strided,
+    "aten.view.default": _reshape,
+    "aten._unsafe_view.default": _reshape,
+    "aten.reshape.default": _reshape,
+    "aten.expand.default": _expand,
+    "aten.slice.Tensor": _slice,
+    "aten.split_with_sizes.default": _split,
+    "aten.split.Tensor": _split,
+    "aten.unbind.int": _unbind,
+    "aten.as_strided.default": _as_strided,
     "aten.permute.default": _by_layout(lambda c, x, a: views.permute(x, a["dims"])),
     "aten.transpose.int": _by_layout(lambda c, x, a: views.transpose(x, a["dim0"], a["dim1"])),
     "aten.t.default": _by_layout(lambda c, x, a: views.transpose(x, 0, 1) if x.rank == 2 else x),
@@ -1141,14 +1289,14 @@ def _result_order(x: Ref, indices: list[Ref], dims: list[int], together: bool) -
 def _index(c: _Converter, args: dict[str, Any], val: Any) -> _Prepared:
     x, indices, dims, together = _indexed(c, args["self"], args["indices"])
     order = _result_order(x, indices, dims, together)
-    shape = indices[0].layout.shape + x.layout.shape[len(dims):]
+    shape = indices[0].layout.shape + x.layout.shape[len(dims) :]
     return _Prepared(args | {"self": x, "indices": indices}, shape, order)
 
 
 def _index_put(c: _Converter, args: dict[str, Any], val: Any) -> _Prepared:
     x, indices, dims, together = _indexed(c, args["self"], args["indices"])
     order = _result_order(x, indices, dims, together)
-    rest = x.layout.shape[len(dims):]
+    rest = x.layout.shape[len(dims) :]
     want = indices[0].layout.shape + rest
     at = want if order is None else tuple(want[d] for d in order)
     values = Ref(args["values"].base, args["values"].dtype, views.expand(args["values"].layout, at))
@@ -1157,13 +1305,17 @@ def _index_put(c: _Converter, args: dict[str, Any], val: Any) -> _Prepared:
     front = dims + [d for d in range(x.layout.rank) if d not in dims]
     back = _inverse(front)
     same = list(back) == list(range(len(back)))
-    return _Prepared(args | {"self": x, "indices": indices, "values": values}, x.layout.shape, None if same else back)
+    return _Prepared(
+        args | {"self": x, "indices": indices, "values": values}, x.layout.shape, None if same else back
+    )
 
 
 #: Overloads whose arguments are put into a canonical order before the table sees them: indexed dims of `self` first,
 #: no missing indices, all of one shape; the result is a view in PyTorch's order.
 _PREPARE: dict[str, Callable[[_Converter, dict[str, Any], Any], _Prepared]] = {
-    "aten.index.Tensor": _index, "aten.index_put.default": _index_put, "aten._unsafe_index.Tensor": _index,
+    "aten.index.Tensor": _index,
+    "aten.index_put.default": _index_put,
+    "aten._unsafe_index.Tensor": _index,
     "aten._unsafe_index_put.default": _index_put,
 }
 
@@ -1184,7 +1336,11 @@ def _constant_pad(c: _Converter, a: Mapping[str, Any]) -> _Composed:
     before, after = [IntExpr.of(0)] * x.layout.rank, [IntExpr.of(0)] * x.layout.rank
     for k in range(len(pad) // 2):
         before[-1 - k], after[-1 - k] = pad[2 * k], pad[2 * k + 1]
-    return "constant_pad", (c.arg(x),), {"before": c.raw_attr(before), "after": c.raw_attr(after), "value": c.raw_attr(a["value"])}
+    return (
+        "constant_pad",
+        (c.arg(x),),
+        {"before": c.raw_attr(before), "after": c.raw_attr(after), "value": c.raw_attr(a["value"])},
+    )
 
 
 def _flip(c: _Converter, a: Mapping[str, Any]) -> _Composed:
@@ -1203,5 +1359,7 @@ def _repeat(c: _Converter, a: Mapping[str, Any]) -> _Composed:
 
 #: Overloads whose arguments no map says, as a call of an operator that means the same.  A row of the table comes first.
 _COMPOSE: dict[str, Callable[[_Converter, Mapping[str, Any]], _Composed]] = {
-    "aten.constant_pad_nd.default": _constant_pad, "aten.flip.default": _flip, "aten.repeat.default": _repeat,
+    "aten.constant_pad_nd.default": _constant_pad,
+    "aten.flip.default": _flip,
+    "aten.repeat.default": _repeat,
 }

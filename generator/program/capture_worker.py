@@ -51,36 +51,66 @@ class Clock:
                 print(json.dumps({"stage": stage, "seconds": round(took, 4)}), file=self.out, flush=True)
 
 
-def work(target: str, out: Path, table: AtenTable, *, keep: Sequence[str] = (), seed: int = 0, count: int = RECORDS,
-         sensitive: bool = True, clock: Clock | None = None) -> dict[str, Any]:
+def work(
+    target: str,
+    out: Path,
+    table: AtenTable,
+    *,
+    keep: Sequence[str] = (),
+    seed: int = 0,
+    count: int = RECORDS,
+    sensitive: bool = True,
+    clock: Clock | None = None,
+) -> dict[str, Any]:
     """Capture `target` into the folder `out`; the facts that `capture.json` holds."""
     clock = clock or Clock(None)
     out.mkdir(parents=True, exist_ok=True)
     model = clock("load", lambda: models.load(target, seed=seed))
-    captured: Capture = capture(model.module, model.args, model.kwargs, table, name=model.name, source=model.source,
-                                keep=keep, exported=model.exported, report=clock)
+    captured: Capture = capture(
+        model.module,
+        model.args,
+        model.kwargs,
+        table,
+        name=model.name,
+        source=model.source,
+        keep=keep,
+        exported=model.exported,
+        report=clock,
+    )
     clock("write", lambda: write_folder(out / "program", captured.program, captured.tensors))
     inv = inventory(captured.program, captured.sites, notes=captured.notes, meta=model.meta)
     (out / "inventory.json").write_text(json.dumps(inv.to_json(), indent=1), encoding="utf-8")
     facts: dict[str, Any] = {
-        "schema": 1, "name": model.name, "source": model.source, "meta": dict(model.meta), "dynamic": captured.dynamic,
-        "notes": list(captured.notes), "records": [], "sensitivity": None,
+        "schema": 1,
+        "name": model.name,
+        "source": model.source,
+        "meta": dict(model.meta),
+        "dynamic": captured.dynamic,
+        "notes": list(captured.notes),
+        "records": [],
+        "sensitivity": None,
     }
     first64: Any = None
     first: Any = None
     for k in range(count):
-        entry, tensors, out64 = clock("reference", lambda k=k: _record(model, captured, out / "records" / str(k), k, seed))
+        entry, tensors, out64 = clock(
+            "reference", lambda k=k: _record(model, captured, out / "records" / str(k), k, seed)
+        )
         facts["records"].append(entry)
         if k == 0:
             first, first64 = tensors, out64
     if sensitive and count and first64 is not None:
-        facts["sensitivity"] = clock("sensitivity", lambda: _sensitivity(model, captured, first, first64, seed))
+        facts["sensitivity"] = clock(
+            "sensitivity", lambda: _sensitivity(model, captured, first, first64, seed)
+        )
     facts["seconds"] = clock.seconds
     (out / "capture.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")
     return facts
 
 
-def _record(model: models.Model, captured: Capture, path: Path, k: int, seed: int) -> tuple[dict[str, Any], Any, Any]:
+def _record(
+    model: models.Model, captured: Capture, path: Path, k: int, seed: int
+) -> tuple[dict[str, Any], Any, Any]:
     """One set of fresh inputs, and what eager says of them: record k > 0 has another shape where shapes may vary."""
     path.mkdir(parents=True)
     inputs, symbols, out32 = records.fresh(model, captured, k, seed + 100 + k)
@@ -95,22 +125,39 @@ def _record(model: models.Model, captured: Capture, path: Path, k: int, seed: in
     write_tensors(path / "outputs_f32.safetensors", out32)
     write_tensors(path / "outputs_f64.safetensors", out64)
     write_tensors(path / "values.safetensors", values)
-    own = {n: float((out32[n].double() - out64[n]).abs().max()) if out32[n].is_floating_point() and out32[n].numel() else 0.0
-           for n in out32}
-    entry = {"path": f"records/{k}", "symbols": symbols, "seed": seed + 100 + k, "eager_error": own,
-             "bound": {n: records.bound(out32[n], out64[n]) if out32[n].is_floating_point() else 0.0 for n in out32}}
+    own = {
+        n: float((out32[n].double() - out64[n]).abs().max())
+        if out32[n].is_floating_point() and out32[n].numel()
+        else 0.0
+        for n in out32
+    }
+    entry = {
+        "path": f"records/{k}",
+        "symbols": symbols,
+        "seed": seed + 100 + k,
+        "eager_error": own,
+        "bound": {
+            n: records.bound(out32[n], out64[n]) if out32[n].is_floating_point() else 0.0 for n in out32
+        },
+    }
     (path / "record.json").write_text(json.dumps(entry, indent=1), encoding="utf-8")
     return entry, inputs, out64
 
 
-def _sensitivity(model: models.Model, captured: Capture, inputs: Any, out64: Any, seed: int) -> dict[str, Any]:
+def _sensitivity(
+    model: models.Model, captured: Capture, inputs: Any, out64: Any, seed: int
+) -> dict[str, Any]:
     """Of the model's own weights when they are ours, else of enlarged ones: the program is the same."""
     tensors = None
     if not model.meta.get("rescaled"):
         tensors, out64 = records.enlarged(model, captured, inputs, seed)
     found = records.sensitivity(captured, inputs, out64, tensors=tensors, seed=seed)
-    return {"detected": found.detected, "total": found.total, "weights": "own" if tensors is None else "rescaled",
-            "missed": [list(m) for m in found.missed]}
+    return {
+        "detected": found.detected,
+        "total": found.total,
+        "weights": "own" if tensors is None else "rescaled",
+        "missed": [list(m) for m in found.missed],
+    }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -137,21 +184,37 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.threads:
             compat.require_torch().set_num_threads(options.threads)
         keep = [k for k in options.keep.split(",") if k]
-        work(options.target, out, table, keep=keep, seed=options.seed, count=options.records,
-             sensitive=not options.no_sensitivity, clock=clock)
+        work(
+            options.target,
+            out,
+            table,
+            keep=keep,
+            seed=options.seed,
+            count=options.records,
+            sensitive=not options.no_sensitivity,
+            clock=clock,
+        )
     except OpwrightError as e:
         return _failed(out, e.to_json() | {"text": e.place.text if e.place else None}, e.exit_code)
     except SystemExit as e:
-        return _failed(out, {"error": "TargetError", "message": f"the model's code ended the process with status {e.code}"}, 2)
+        return _failed(
+            out,
+            {"error": "TargetError", "message": f"the model's code ended the process with status {e.code}"},
+            2,
+        )
     except KeyboardInterrupt:
         return 130
     except MemoryError:
-        return _failed(out, {"error": "MachineError", "message": f"not enough memory to capture {options.target}"}, 3)
+        return _failed(
+            out, {"error": "MachineError", "message": f"not enough memory to capture {options.target}"}, 3
+        )
     except Exception as e:
         traceback.print_exc()
         lines = str(e).strip().splitlines()
         what = f"{type(e).__name__}: {lines[0][:300]}" if lines else type(e).__name__
-        return _failed(out, {"error": "CaptureError", "message": f"capturing {options.target} failed: {what}"}, 2)
+        return _failed(
+            out, {"error": "CaptureError", "message": f"capturing {options.target} failed: {what}"}, 2
+        )
     return 0
 
 

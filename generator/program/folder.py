@@ -32,11 +32,31 @@ from ..errors import OpwrightError
 from ..types import DType
 from .ir import Binding, Program, dumps, loads, verify
 
-__all__ = ["Folder", "FolderError", "TensorInfo", "read_folder", "read_tensors", "tensor_infos", "whole", "write_folder", "write_tensors"]
+__all__ = [
+    "Folder",
+    "FolderError",
+    "TensorInfo",
+    "read_folder",
+    "read_tensors",
+    "tensor_infos",
+    "whole",
+    "write_folder",
+    "write_tensors",
+]
 
 _SAFE = {
-    DType.BOOL: "BOOL", DType.U8: "U8", DType.I8: "I8", DType.I16: "I16", DType.I32: "I32", DType.I64: "I64",
-    DType.F16: "F16", DType.BF16: "BF16", DType.F32: "F32", DType.F64: "F64", DType.C64: "C64", DType.C128: "C128",
+    DType.BOOL: "BOOL",
+    DType.U8: "U8",
+    DType.I8: "I8",
+    DType.I16: "I16",
+    DType.I32: "I32",
+    DType.I64: "I64",
+    DType.F16: "F16",
+    DType.BF16: "BF16",
+    DType.F32: "F32",
+    DType.F64: "F64",
+    DType.C64: "C64",
+    DType.C128: "C128",
 }
 _FROM_SAFE = {v: k for k, v in _SAFE.items()}
 _GROUP = re.compile(r"group:([0-9a-f]{8,64})\Z")
@@ -66,8 +86,15 @@ def numpy_dtype(d: DType) -> Any:
         import ml_dtypes
 
         return np.dtype(ml_dtypes.bfloat16)
-    names = {DType.BOOL: "bool", DType.U8: "uint8", DType.F16: "float16", DType.F32: "float32", DType.F64: "float64",
-             DType.C64: "complex64", DType.C128: "complex128"}
+    names = {
+        DType.BOOL: "bool",
+        DType.U8: "uint8",
+        DType.F16: "float16",
+        DType.F32: "float32",
+        DType.F64: "float64",
+        DType.C64: "complex64",
+        DType.C128: "complex128",
+    }
     return np.dtype(names.get(d) or f"int{d.bytes * 8}")
 
 
@@ -83,17 +110,27 @@ def _bytes_of(x: Any) -> tuple[DType, tuple[int, ...], Any]:
         return dtype, tuple(x.shape), data
     array = np.ascontiguousarray(x)
     name = array.dtype.name
-    kind = {"bfloat16": DType.BF16, "bool": DType.BOOL, "uint8": DType.U8, "complex64": DType.C64, "complex128": DType.C128}
+    kind = {
+        "bfloat16": DType.BF16,
+        "bool": DType.BOOL,
+        "uint8": DType.U8,
+        "complex64": DType.C64,
+        "complex128": DType.C128,
+    }
     dtype = kind.get(name) or DType(f"{'f' if array.dtype.kind == 'f' else 'i'}{array.dtype.itemsize * 8}")
     return dtype, tuple(np.shape(x)), array.reshape(-1).view(np.uint8)
 
 
-def write_tensors(path: Path | str, tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> None:
+def write_tensors(
+    path: Path | str, tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None
+) -> None:
     """A safetensors file, written beside and renamed.  The same tensors give the same bytes."""
     header: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items()))} if metadata else {}
     blobs: list[Any] = []
     at = 0
-    for name in sorted(tensors, key=lambda n: (-_align(tensors[n]), n)):  # wide elements first: all stay aligned
+    for name in sorted(
+        tensors, key=lambda n: (-_align(tensors[n]), n)
+    ):  # wide elements first: all stay aligned
         dtype, shape, data = _bytes_of(tensors[name])
         header[name] = {"dtype": _SAFE[dtype], "shape": list(shape), "data_offsets": [at, at + len(data)]}
         blobs.append(data)
@@ -128,7 +165,9 @@ def tensor_infos(path: Path | str) -> tuple[dict[str, TensorInfo], int]:
             head = f.read(8)
             length = struct.unpack("<Q", head)[0] if len(head) == 8 else 0
             if not 2 <= length <= min(MAX_HEADER, max(size - 8, 0)):
-                raise FolderError(f"{path} is not a safetensors file, or is cut off", hint="capture the model again")
+                raise FolderError(
+                    f"{path} is not a safetensors file, or is cut off", hint="capture the model again"
+                )
             header = json.loads(f.read(length))
     except OSError as e:
         raise FolderError(f"{path} cannot be read: {e.strerror}") from e
@@ -149,8 +188,10 @@ def tensor_infos(path: Path | str) -> tuple[dict[str, TensorInfo], int]:
             if not 0 <= begin <= end or end - begin != count * info.dtype.bytes:
                 raise ValueError(f"{name} has {end - begin} bytes for {count} elements of {info.dtype}")
             if 8 + length + end > size:
-                raise FolderError(f"{path} is cut off: {name} ends at byte {8 + length + end} of {size}",
-                                  hint="copy or capture it again")
+                raise FolderError(
+                    f"{path} is cut off: {name} ends at byte {8 + length + end} of {size}",
+                    hint="copy or capture it again",
+                )
             out[name] = info
     except (KeyError, TypeError, ValueError, AttributeError) as e:
         raise FolderError(f"{path} has a broken header: {e}", hint="capture the model again") from e
@@ -221,7 +262,9 @@ def replace_folder(new: Path, path: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def write_folder(path: Path | str, program: Program, tensors: Mapping[str, Any], groups: Mapping[str, str] | None = None) -> None:
+def write_folder(
+    path: Path | str, program: Program, tensors: Mapping[str, Any], groups: Mapping[str, str] | None = None
+) -> None:
     """Write the folder.  `tensors` by weight and constant name (ties need none); `groups`: hash → text of its spec.
 
     Raises `FolderError` where they do not fit the program, `ProgramError` where the program does not hold together.
@@ -268,8 +311,10 @@ def read_folder(path: Path | str) -> Folder:
         text = (path / "program.json").read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as e:
         reason = e.strerror if isinstance(e, OSError) else "it is not UTF-8"
-        raise FolderError(f"{path} is not a program folder: program.json: {reason}",
-                          hint="name the folder that `opwright enable` wrote") from e
+        raise FolderError(
+            f"{path} is not a program folder: program.json: {reason}",
+            hint="name the folder that `opwright enable` wrote",
+        ) from e
     program = loads(text)
     verify(program)
     infos, _ = tensor_infos(path / "weights.safetensors")
@@ -278,10 +323,14 @@ def read_folder(path: Path | str) -> Folder:
         info = infos.get(name)
         want = tuple(n.value for n in v.shape)
         if info is None:
-            raise FolderError(f"{path / 'weights.safetensors'} holds no {name}", hint="capture the model again")
+            raise FolderError(
+                f"{path / 'weights.safetensors'} holds no {name}", hint="capture the model again"
+            )
         if (info.dtype, info.shape) != (v.dtype, want):
-            raise FolderError(f"{name} is {info.dtype}{list(info.shape)} in the weights and {v.dtype}{list(want)} in the program",
-                              hint="these are weights of another model")
+            raise FolderError(
+                f"{name} is {info.dtype}{list(info.shape)} in the weights and {v.dtype}{list(want)} in the program",
+                hint="these are weights of another model",
+            )
     groups: dict[str, str] = {}
     for hash in sorted(group_hashes(program)):
         file = path / "groups" / f"{hash}.yaml"

@@ -112,8 +112,13 @@ def fuse(program: Program, spec_of: Callable[[str], OpSpec]) -> Fused:
 
 
 def _grow(
-    p: Program, root: _Member, members: Mapping[str, _Member], maker: Mapping[str, Node],
-    readers: Mapping[str, set[int]], kept: set[str], taken: set[str],
+    p: Program,
+    root: _Member,
+    members: Mapping[str, _Member],
+    maker: Mapping[str, Node],
+    readers: Mapping[str, set[int]],
+    kept: set[str],
+    taken: set[str],
 ) -> list[_Member]:
     tree = [root]
     shape = p.values[root.out].shape
@@ -141,7 +146,9 @@ def _grow(
 def _leaves(tree: Sequence[_Member]) -> list[str]:
     """The values that a tree reads from outside, in order of use."""
     inside = {m.out for m in tree}
-    return list(dict.fromkeys(a for m in tree for a in m.args.values() if isinstance(a, str) and a not in inside))
+    return list(
+        dict.fromkeys(a for m in tree for a in m.args.values() if isinstance(a, str) and a not in inside)
+    )
 
 
 # ------------------------------------------------------------------------------------------------- one call
@@ -171,9 +178,18 @@ def _pointwise(p: Program, call: Call, spec_of: Callable[[str], OpSpec]) -> _Mem
     if any(not _whole(t, pack.name) for t in (*op.inputs, *op.outputs, *op.temps)):
         return None
     for s in op.body:
-        if len(s.axes) != 1 or not s.axes[0].pack or s.recur is not None or s.assign.mode not in ("=", "set") or s.assign.guard:
+        if (
+            len(s.axes) != 1
+            or not s.axes[0].pack
+            or s.recur is not None
+            or s.assign.mode not in ("=", "set")
+            or s.assign.guard
+        ):
             return None
-        if any(not _plain(ix) for ix in (s.assign.target.index, *(x.index for x in walk(s.assign.value) if isinstance(x, Load)))):
+        if any(
+            not _plain(ix)
+            for ix in (s.assign.target.index, *(x.index for x in walk(s.assign.value) if isinstance(x, Load)))
+        ):
             return None
         if any(isinstance(x, Reduce | FnCall) and not _elementwise(x) for x in walk(s.assign.value)):
             return None
@@ -187,8 +203,16 @@ class _NotOne(Exception):
 
 def _whole(t: Tensor, pack: str) -> bool:
     """`D[*B]` and nothing more."""
-    return (len(t.dims) == 1 and t.dims[0].pack and not t.dims[0].keep and t.dims[0].at is None and not t.expand
-            and t.like is None and isinstance(t.dims[0].extent, Name) and t.dims[0].extent.id == pack)
+    return (
+        len(t.dims) == 1
+        and t.dims[0].pack
+        and not t.dims[0].keep
+        and t.dims[0].at is None
+        and not t.expand
+        and t.like is None
+        and isinstance(t.dims[0].extent, Name)
+        and t.dims[0].extent.id == pack
+    )
 
 
 def _operand(p: Program, arg: Arg) -> Operand:
@@ -231,13 +255,14 @@ def _compose(p: Program, tree: Sequence[_Member]) -> tuple[str, str, tuple[Arg, 
     output = p.values[root.out].dtype
     compute = "".join(f"  {line}" for line in lines)
     kind = "broadcast" if len(leaves) > 1 else "batch"
-    meaning = f"dims: {{{PACK}: {kind}}}\ninputs: {{{inputs}}}\noutputs: {{y: \"{output}[*{PACK}]\"}}\ncompute: |\n{compute}"
+    meaning = f'dims: {{{PACK}: {kind}}}\ninputs: {{{inputs}}}\noutputs: {{y: "{output}[*{PACK}]"}}\ncompute: |\n{compute}'
     hash = hashlib.sha256(meaning.encode()).hexdigest()[:16]
     doc = ", ".join(dict.fromkeys(m.call.op for m in tree))
     cases = "[{B: [7, 5]}, {B: [0, 3]}, {B: []}, {B: [1025]}" + (
-        ", {x0.B: [4, 1, 3], x1.B: [6, 1]}]" if len(leaves) > 1 else "]")
+        ", {x0.B: [4, 1, 3], x1.B: [6, 1]}]" if len(leaves) > 1 else "]"
+    )
     text = (
-        f"op: group:{hash}\ndoc: \"Composed of {doc}.\"\n{meaning}"
+        f'op: group:{hash}\ndoc: "Composed of {doc}."\n{meaning}'
         f"{_grad(p, leaves, output)}"
         f"test: {{cases: {cases}, layouts: [contiguous, transposed], values: [exact, normal, zeros, nan_inf], tol: bound}}\n"
     )

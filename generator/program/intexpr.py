@@ -133,7 +133,11 @@ class IntExpr:
         total = 0
         for m, c in self.terms:
             for a in m:
-                c *= env[a] if isinstance(a, str) else _FUNCTIONS[a.op](a.left.evaluate(env), a.right.evaluate(env))
+                c *= (
+                    env[a]
+                    if isinstance(a, str)
+                    else _FUNCTIONS[a.op](a.left.evaluate(env), a.right.evaluate(env))
+                )
             total += c
         return total
 

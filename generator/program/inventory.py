@@ -60,7 +60,10 @@ class Item:
 
     @property
     def ranks(self) -> tuple[Any, ...]:
-        return tuple(None if i is None else tuple(x["rank"] for x in i if x) if isinstance(i, list) else i["rank"] for i in self.inputs)
+        return tuple(
+            None if i is None else tuple(x["rank"] for x in i if x) if isinstance(i, list) else i["rank"]
+            for i in self.inputs
+        )
 
     @property
     def where(self) -> str:
@@ -109,27 +112,41 @@ class Inventory:
             first = items[0]
             ranks = tuple(dict.fromkeys(i.ranks for i in items))
             sites = tuple(dict.fromkeys(i.where for i in items))
-            out.append(Row(first.op, first.overload, first.dtypes, ranks, len(items), first.status, first.why, sites))
+            out.append(
+                Row(first.op, first.overload, first.dtypes, ranks, len(items), first.status, first.why, sites)
+            )
         return tuple(out)
 
     def to_json(self) -> dict[str, Any]:
-        return {"schema": SCHEMA, "name": self.name, "notes": list(self.notes), "meta": dict(self.meta),
-                "calls": [asdict(i) for i in self.items]}
+        return {
+            "schema": SCHEMA,
+            "name": self.name,
+            "notes": list(self.notes),
+            "meta": dict(self.meta),
+            "calls": [asdict(i) for i in self.items],
+        }
 
     @classmethod
     def from_json(cls, data: Any) -> Inventory:
         """Raises `InventoryError`."""
         try:
             if data["schema"] != SCHEMA:
-                raise InventoryError(f"an inventory of schema {data['schema']}, not {SCHEMA}", hint="capture the model again")
-            items = tuple(Item(**{**c, "inputs": tuple(c["inputs"]), "outputs": tuple(c["outputs"])}) for c in data["calls"])
+                raise InventoryError(
+                    f"an inventory of schema {data['schema']}, not {SCHEMA}", hint="capture the model again"
+                )
+            items = tuple(
+                Item(**{**c, "inputs": tuple(c["inputs"]), "outputs": tuple(c["outputs"])})
+                for c in data["calls"]
+            )
             return cls(data["name"], items, tuple(data["notes"]), data["meta"])
         except (KeyError, TypeError) as e:
             raise InventoryError(f"not an inventory: {e}", hint="capture the model again") from e
 
     def show(self) -> str:
         """A line for each row, as people read it."""
-        lines = [f"{self.name}: {len(self.items)} calls, {len({i.op for i in self.items})} operators, {len(self.missing)} calls missing"]
+        lines = [
+            f"{self.name}: {len(self.items)} calls, {len({i.op for i in self.items})} operators, {len(self.missing)} calls missing"
+        ]
         for r in self.rows():
             why = f"  {r.why}" if r.why else ""
             sites = ", ".join(r.sites[:3]) + (", …" if len(r.sites) > 3 else "")
@@ -164,31 +181,57 @@ def _argument(p: Program, arg: Arg) -> Any:
     if arg is None:
         return None
     v = p.values[arg]
-    return {"dtype": v.dtype.value, "rank": v.rank, "shape": [str(n) for n in v.shape], "strides": [str(n) for n in v.strides]}
+    return {
+        "dtype": v.dtype.value,
+        "rank": v.rank,
+        "shape": [str(n) for n in v.shape],
+        "strides": [str(n) for n in v.strides],
+    }
 
 
 def request_of(p: Program, call: Call) -> dict[str, Any]:
     """The request that a call makes to the runtime's miss hook."""
-    return {"op": call.op, "inputs": [_asked(_argument(p, a)) for a in call.inputs],
-            "attrs": {k: attr_json(v) for k, v in call.attrs.items()}}
+    return {
+        "op": call.op,
+        "inputs": [_asked(_argument(p, a)) for a in call.inputs],
+        "attrs": {k: attr_json(v) for k, v in call.attrs.items()},
+    }
 
 
 def _item(p: Program, call: Call, site: Any) -> Item:
-    where = asdict(site) if site is not None else {"file": "", "line": 0, "function": "", "text": "", "module": call.site}
+    where = (
+        asdict(site)
+        if site is not None
+        else {"file": "", "line": 0, "function": "", "text": "", "module": call.site}
+    )
     # Installed code is named from its package on: the same on every machine.
     for mark in ("/site-packages/", "/dist-packages/"):
         where["file"] = where["file"].rpartition(mark)[2] or where["file"]
     return Item(
-        call.id, call.op, call.aten, tuple(_argument(p, a) for a in call.inputs),
-        tuple(_argument(p, o) for o in call.out), {k: attr_json(v) for k, v in call.attrs.items()}, where,
-        "missing" if call.missing else "mapped", call.why,
+        call.id,
+        call.op,
+        call.aten,
+        tuple(_argument(p, a) for a in call.inputs),
+        tuple(_argument(p, o) for o in call.out),
+        {k: attr_json(v) for k, v in call.attrs.items()},
+        where,
+        "missing" if call.missing else "mapped",
+        call.why,
     )
 
 
-def inventory(p: Program, sites: Mapping[str, Any] | None = None, *, notes: Iterable[str] = (), meta: Mapping[str, Any] | None = None) -> Inventory:
+def inventory(
+    p: Program,
+    sites: Mapping[str, Any] | None = None,
+    *,
+    notes: Iterable[str] = (),
+    meta: Mapping[str, Any] | None = None,
+) -> Inventory:
     """Every call of a program; `sites` by call id (`Capture.sites`)."""
     sites = sites or {}
-    return Inventory(p.name, tuple(_item(p, c, sites.get(c.id)) for c in p.calls), tuple(notes), dict(meta or {}))
+    return Inventory(
+        p.name, tuple(_item(p, c, sites.get(c.id)) for c in p.calls), tuple(notes), dict(meta or {})
+    )
 
 
 def judge(inv: Inventory, covers: Covers) -> Inventory:
@@ -204,7 +247,15 @@ def judge(inv: Inventory, covers: Covers) -> Inventory:
             answers[key] = covers(i.op, i.request)
         said = answers[key]
         covered = said is True
-        items.append(replace(i, status="covered" if covered else "missing",
-                             why="" if covered else said or f"nothing covers {i.op} for these types" if isinstance(said, str) else
-                             f"nothing covers {i.op} for these types"))
+        items.append(
+            replace(
+                i,
+                status="covered" if covered else "missing",
+                why=""
+                if covered
+                else said or f"nothing covers {i.op} for these types"
+                if isinstance(said, str)
+                else f"nothing covers {i.op} for these types",
+            )
+        )
     return replace(inv, items=tuple(items))

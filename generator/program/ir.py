@@ -27,9 +27,33 @@ from .intexpr import IntExpr
 from .views import Layout, is_contiguous
 
 __all__ = [
-    "UNBOUNDED", "Arg", "Assert", "AttrValue", "Binding", "Call", "Cond", "Copy", "Node", "Program", "ProgramError",
-    "Read", "Scalar", "ScalarArg", "State", "Symbol", "Value", "View", "arg_values", "dumps", "from_json", "loads",
-    "outputs_of", "show", "to_json", "uses_of", "verify",
+    "UNBOUNDED",
+    "Arg",
+    "Assert",
+    "AttrValue",
+    "Binding",
+    "Call",
+    "Cond",
+    "Copy",
+    "Node",
+    "Program",
+    "ProgramError",
+    "Read",
+    "Scalar",
+    "ScalarArg",
+    "State",
+    "Symbol",
+    "Value",
+    "View",
+    "arg_values",
+    "dumps",
+    "from_json",
+    "loads",
+    "outputs_of",
+    "show",
+    "to_json",
+    "uses_of",
+    "verify",
 ]
 
 SCHEMA = 1
@@ -82,8 +106,12 @@ AttrValue: TypeAlias = "None | bool | int | float | str | IntExpr | tuple[AttrVa
 Cond: TypeAlias = "tuple[Any, ...]"
 
 _COMPARE = {
-    "eq": ("==", lambda a, b: a == b), "ne": ("!=", lambda a, b: a != b), "lt": ("<", lambda a, b: a < b),
-    "le": ("<=", lambda a, b: a <= b), "gt": (">", lambda a, b: a > b), "ge": (">=", lambda a, b: a >= b),
+    "eq": ("==", lambda a, b: a == b),
+    "ne": ("!=", lambda a, b: a != b),
+    "lt": ("<", lambda a, b: a < b),
+    "le": ("<=", lambda a, b: a <= b),
+    "gt": (">", lambda a, b: a > b),
+    "ge": (">=", lambda a, b: a >= b),
 }
 
 
@@ -261,7 +289,9 @@ def names_of(node: Node) -> frozenset[str]:
     """Symbols and registers that a node's expressions read."""
     match node:
         case Call(inputs=inputs, attrs=attrs):
-            return frozenset(_arg_names(inputs)) | frozenset(n for v in attrs.values() for n in _attr_names(v))
+            return frozenset(_arg_names(inputs)) | frozenset(
+                n for v in attrs.values() for n in _attr_names(v)
+            )
         case View():
             return frozenset(n for e in (*node.shape, *node.strides, node.offset) for n in e.names())
         case Scalar(expr=e):
@@ -325,14 +355,25 @@ def _node_json(node: Node) -> dict[str, Any]:
     match node:
         case Call():
             out: dict[str, Any] = {
-                "kind": "call", "op": node.op, "in": [_arg_json(a) for a in node.inputs],
-                "attrs": {k: attr_json(v) for k, v in node.attrs.items()}, "out": list(node.out),
-                "site": node.site, "aten": node.aten, "id": node.id,
+                "kind": "call",
+                "op": node.op,
+                "in": [_arg_json(a) for a in node.inputs],
+                "attrs": {k: attr_json(v) for k, v in node.attrs.items()},
+                "out": list(node.out),
+                "site": node.site,
+                "aten": node.aten,
+                "id": node.id,
             }
             return out | ({"why": node.why} if node.why else {})
         case View():
-            return {"kind": "view", "in": node.base, "out": node.out, "shape": _shape_json(node.shape),
-                    "strides": _shape_json(node.strides), "offset": node.offset.to_json()}
+            return {
+                "kind": "view",
+                "in": node.base,
+                "out": node.out,
+                "shape": _shape_json(node.shape),
+                "strides": _shape_json(node.strides),
+                "offset": node.offset.to_json(),
+            }
         case Scalar():
             return {"kind": "scalar", "out": node.out, "expr": node.expr.to_json()}
         case Read():
@@ -346,15 +387,26 @@ def _node_json(node: Node) -> dict[str, Any]:
 def _value_json(v: Value) -> dict[str, Any]:
     if v.kind == "scalar":
         return {"dtype": v.dtype.value, "kind": "scalar"}
-    return {"dtype": v.dtype.value, "shape": _shape_json(v.shape), "strides": _shape_json(v.strides), "kind": v.kind}
+    return {
+        "dtype": v.dtype.value,
+        "shape": _shape_json(v.shape),
+        "strides": _shape_json(v.strides),
+        "kind": v.kind,
+    }
 
 
 def to_json(p: Program) -> dict[str, Any]:
     """`program.json` as Python data; the same program always gives the same data in the same order."""
     return {
-        "schema": SCHEMA, "name": p.name, "source": p.source, "target": p.target, "dtype": p.dtype.value,
-        "symbols": {s.name: {"min": s.min, "max": s.max, "divisor": s.divisor, "from": [s.source, s.axis]}
-                    for s in p.symbols.values()},
+        "schema": SCHEMA,
+        "name": p.name,
+        "source": p.source,
+        "target": p.target,
+        "dtype": p.dtype.value,
+        "symbols": {
+            s.name: {"min": s.min, "max": s.max, "divisor": s.divisor, "from": [s.source, s.axis]}
+            for s in p.symbols.values()
+        },
         "values": {v.id: _value_json(v) for v in p.values.values()},
         "inputs": [{"name": b.name, "value": b.value} for b in p.inputs],
         "outputs": [{"name": b.name, "value": b.value} for b in p.outputs],
@@ -439,12 +491,24 @@ def _shape_of(data: Any) -> tuple[IntExpr, ...]:
 def _node_of(d: Mapping[str, Any]) -> Node:
     match d["kind"]:
         case "call":
-            return Call(d["id"], d["op"], tuple(_arg_of(a) for a in d["in"]),
-                        {k: attr_of(v) for k, v in d["attrs"].items()}, tuple(d["out"]),
-                        d.get("site", ""), d.get("aten", ""), d.get("why", ""))
+            return Call(
+                d["id"],
+                d["op"],
+                tuple(_arg_of(a) for a in d["in"]),
+                {k: attr_of(v) for k, v in d["attrs"].items()},
+                tuple(d["out"]),
+                d.get("site", ""),
+                d.get("aten", ""),
+                d.get("why", ""),
+            )
         case "view":
-            return View(d["in"], d["out"], _shape_of(d["shape"]), _shape_of(d["strides"]),
-                        IntExpr.from_json(d["offset"]))
+            return View(
+                d["in"],
+                d["out"],
+                _shape_of(d["shape"]),
+                _shape_of(d["strides"]),
+                IntExpr.from_json(d["offset"]),
+            )
         case "scalar":
             return Scalar(d["out"], IntExpr.from_json(d["expr"]))
         case "read":
@@ -460,14 +524,18 @@ def from_json(data: Any) -> Program:
     """The program of `to_json`.  Raises `ProgramError` for anything else; `verify` is the caller's."""
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         found = data.get("schema") if isinstance(data, dict) else type(data).__name__
-        raise ProgramError(f"not a program of schema {SCHEMA}: found {found!r}", hint="capture the model again")
+        raise ProgramError(
+            f"not a program of schema {SCHEMA}: found {found!r}", hint="capture the model again"
+        )
     where = "program"
     try:
         values: dict[str, Value] = {}
         for id, v in data["values"].items():
             where = f"value {id}"
             kind = v["kind"]
-            values[id] = Value(id, DType(v["dtype"]), _shape_of(v.get("shape", ())), _shape_of(v.get("strides", ())), kind)
+            values[id] = Value(
+                id, DType(v["dtype"]), _shape_of(v.get("shape", ())), _shape_of(v.get("strides", ())), kind
+            )
         symbols: dict[str, Symbol] = {}
         for name, s in data["symbols"].items():
             where = f"symbol {name}"
@@ -478,8 +546,14 @@ def from_json(data: Any) -> Program:
             nodes.append(_node_of(n))
         where = "program"
         return Program(
-            name=data["name"], source=data["source"], target=data["target"], dtype=DType(data["dtype"]),
-            symbols=symbols, values=values, nodes=tuple(nodes), tree=data["tree"],
+            name=data["name"],
+            source=data["source"],
+            target=data["target"],
+            dtype=DType(data["dtype"]),
+            symbols=symbols,
+            values=values,
+            nodes=tuple(nodes),
+            tree=data["tree"],
             inputs=tuple(Binding(b["name"], b["value"]) for b in data["inputs"]),
             outputs=tuple(Binding(b["name"], b["value"]) for b in data["outputs"]),
             weights=tuple(Binding(b["tensor"], b["value"], b["tie"]) for b in data["weights"]),
@@ -488,7 +562,9 @@ def from_json(data: Any) -> Program:
         )
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as e:
         what = f"no {e}" if isinstance(e, KeyError) else str(e)
-        raise ProgramError(f"{where}: {what}", hint="program.json was edited or cut off: capture the model again") from e
+        raise ProgramError(
+            f"{where}: {what}", hint="program.json was edited or cut off: capture the model again"
+        ) from e
 
 
 def loads(text: str) -> Program:
@@ -530,12 +606,15 @@ def show_cond(cond: Cond) -> str:
 
 def show_node(p: Program, node: Node) -> str:
     """One line for one node."""
+
     def typed(id: str | None) -> str:
         return "-" if id is None else f"{id}: {_type(p.values[id])}" if id in p.values else f"{id}: ?"
 
     match node:
         case Call():
-            args = [_show_arg(a) for a in node.inputs] + [f"{k}={_show_attr(v)}" for k, v in node.attrs.items()]
+            args = [_show_arg(a) for a in node.inputs] + [
+                f"{k}={_show_attr(v)}" for k, v in node.attrs.items()
+            ]
             text = f"{', '.join(typed(o) for o in node.out)} = {node.op}({', '.join(args)})"
             note = ", ".join(x for x in (node.site, node.why) if x)
             return f"{text}  # {note}" if note else text
@@ -669,7 +748,9 @@ class _Verifier:
     def use(self, where: str, id: str, kind: str = "tensor") -> Value | None:
         v = self.p.values.get(id)
         if v is None or id not in self.defined:
-            self.fail(where, f"reads {id} {'which is not among the values' if v is None else 'before it is made'}")
+            self.fail(
+                where, f"reads {id} {'which is not among the values' if v is None else 'before it is made'}"
+            )
             return None
         if v.kind != kind:
             self.fail(where, f"reads {id}, a {v.kind}, as a {kind}")
@@ -698,7 +779,9 @@ class _Verifier:
                     self.fail(where, f"is a view of {node.base}, itself a view: name the base")
                 if out.dtype is not base.dtype:
                     self.fail(where, f"turns {base.dtype} into {out.dtype}")
-                if (out.shape, out.strides) != (node.shape, node.strides) or len(node.shape) != len(node.strides):
+                if (out.shape, out.strides) != (node.shape, node.strides) or len(node.shape) != len(
+                    node.strides
+                ):
                     self.fail(where, f"differs from what {node.out} says of its shape and strides")
                 else:
                     self.inside(where, node, base)
@@ -711,7 +794,11 @@ class _Verifier:
                 if any(n.value not in (1, None) for n in base.shape):
                     self.fail(where, f"reads one element of {node.base}, which has more")
                 kind = base.dtype.kind
-                self.scalar(where, node.out, (DType.BOOL if kind == "bool" else DType.F64 if kind == "float" else DType.I64,))
+                self.scalar(
+                    where,
+                    node.out,
+                    (DType.BOOL if kind == "bool" else DType.F64 if kind == "float" else DType.I64,),
+                )
             case Copy():
                 out, base = values.get(node.out), used[node.base]
                 if out and base and (out.dtype, out.shape) != (base.dtype, base.shape):
@@ -726,7 +813,9 @@ class _Verifier:
 
     def inside(self, where: str, view: View, base: Value) -> None:
         """The view's first and last element lie in the base, at several sizes."""
-        names = frozenset(n for e in (*view.shape, *view.strides, view.offset, *base.shape) for n in e.names())
+        names = frozenset(
+            n for e in (*view.shape, *view.strides, view.offset, *base.shape) for n in e.names()
+        )
         for env in self.samples:
             if not names <= env.keys():
                 return  # depends on data: the executor checks
@@ -737,9 +826,13 @@ class _Verifier:
             for n, s in zip(shape, (s.evaluate(env) for s in view.strides), strict=True):
                 low, high = low + min((n - 1) * s, 0), high + max((n - 1) * s, 0)
             count = math.prod(n.evaluate(env) for n in base.shape)
-            if low < 0 or high >= count or min(shape) < 0:
+            if low < 0 or high >= count or any(n < 0 for n in shape):
                 at = ", ".join(f"{k} = {v}" for k, v in env.items())
-                self.fail(where, f"reaches elements {low} to {high} of {count} in {view.base}" + (f" at {at}" if at else ""))
+                self.fail(
+                    where,
+                    f"reaches elements {low} to {high} of {count} in {view.base}"
+                    + (f" at {at}" if at else ""),
+                )
                 return
 
     def state(self, s: State) -> None:
@@ -775,6 +868,8 @@ def verify(p: Program) -> None:
 def with_nodes(p: Program, nodes: Iterable[Node], values: Mapping[str, Value] | None = None) -> Program:
     """The program with other nodes; values that nothing makes any more are dropped."""
     nodes = tuple(nodes)
-    made = {b.value for b in (*p.inputs, *p.weights, *p.constants)} | {v for n in nodes for v in outputs_of(n)}
+    made = {b.value for b in (*p.inputs, *p.weights, *p.constants)} | {
+        v for n in nodes for v in outputs_of(n)
+    }
     have = dict(p.values) | dict(values or {})
     return replace(p, nodes=nodes, values={id: v for id, v in have.items() if id in made})

@@ -69,7 +69,14 @@ def load(target: str, *, seed: int = 0, enlarge: bool | None = None) -> Model:
         model = _from_transformers(target, seed)
     if enlarge if enlarge is not None else kind == "transformers":
         rescale(model.module, seed)
-        return Model(model.name, model.source, model.module, model.args, model.kwargs, dict(model.meta) | {"rescaled": True})
+        return Model(
+            model.name,
+            model.source,
+            model.module,
+            model.args,
+            model.kwargs,
+            dict(model.meta) | {"rescaled": True},
+        )
     return model
 
 
@@ -79,18 +86,24 @@ def target_kind(target: str) -> str:
     path, colon, function = target.rpartition(":")
     if colon and path.endswith(".py"):
         if not Path(path).is_file():
-            raise TargetError(f"there is no file {path}", hint="TARGET is a model type, file.py:function or a .pt2 file")
+            raise TargetError(
+                f"there is no file {path}", hint="TARGET is a model type, file.py:function or a .pt2 file"
+            )
         if not function.isidentifier():
             raise TargetError(f"`{function}` is not the name of a function", hint=f"write {path}:make_model")
         return "function"
     suffix = Path(target).suffix.lower()
     if suffix == ".pt2":
         if not Path(target).is_file():
-            raise TargetError(f"there is no file {target}", hint="write it with torch.export.save(program, path)")
+            raise TargetError(
+                f"there is no file {target}", hint="write it with torch.export.save(program, path)"
+            )
         return "pt2"
     if suffix in (".pt", ".pth", ".bin", ".pkl", ".pickle", ".ckpt"):
-        raise TargetError(f"{target} is a pickle, and reading one runs whatever code it holds",
-                          hint="export the model: torch.export.save(torch.export.export(module, args), 'model.pt2')")
+        raise TargetError(
+            f"{target} is a pickle, and reading one runs whatever code it holds",
+            hint="export the model: torch.export.save(torch.export.export(module, args), 'model.pt2')",
+        )
     if suffix == ".py":
         raise TargetError(f"{target} is a file", hint=f"name the function too: {target}:make_model")
     return "transformers"
@@ -111,8 +124,10 @@ def _from_function(target: str) -> Model:
     try:
         spec.loader.exec_module(code)
     except SyntaxError as e:
-        raise TargetError(f"{path} is not Python: {e.msg}",
-                          place=Place(path, e.lineno or 0, e.offset or 0, (e.text or "").rstrip("\n"))) from e
+        raise TargetError(
+            f"{path} is not Python: {e.msg}",
+            place=Place(path, e.lineno or 0, e.offset or 0, (e.text or "").rstrip("\n")),
+        ) from e
     except Exception as e:
         raise _raised(e, file, f"importing {path}") from e
     function = getattr(code, name, None)
@@ -129,23 +144,35 @@ def _from_function(target: str) -> Model:
     module, args = result[0], result[1]
     kwargs = result[2] if len(result) == 3 else {}
     if not isinstance(module, torch.nn.Module):
-        raise TargetError(f"{name}() returned {_kind(module)} as the module", hint=f"{shape}, with a torch.nn.Module")
+        raise TargetError(
+            f"{name}() returned {_kind(module)} as the module", hint=f"{shape}, with a torch.nn.Module"
+        )
     if isinstance(args, torch.Tensor):
         args = (args,)
     if not isinstance(args, tuple | list) or not isinstance(kwargs, Mapping):
-        raise TargetError(f"{name}() returned {_kind(args)} as args and {_kind(kwargs)} as kwargs", hint=shape)
+        raise TargetError(
+            f"{name}() returned {_kind(args)} as args and {_kind(kwargs)} as kwargs", hint=shape
+        )
     module.eval()
     try:
         with torch.no_grad():
             module(*args, **kwargs)
     except Exception as e:
         raise _raised(e, file, f"the module that {name}() returned") from e
-    return Model(file.stem if name in ("make", "model", "make_model", "build") else name, target, module, tuple(args),
-                 dict(kwargs), {"weights": "given", "scale": "given"})
+    return Model(
+        file.stem if name in ("make", "model", "make_model", "build") else name,
+        target,
+        module,
+        tuple(args),
+        dict(kwargs),
+        {"weights": "given", "scale": "given"},
+    )
 
 
 def _kind(x: Any) -> str:
-    return f"{'a tuple of ' + str(len(x)) if isinstance(x, tuple) else 'an object of type ' + type(x).__name__}"
+    return (
+        f"{'a tuple of ' + str(len(x)) if isinstance(x, tuple) else 'an object of type ' + type(x).__name__}"
+    )
 
 
 def _raised(e: Exception, file: Path, what: str) -> TargetError:
@@ -157,7 +184,9 @@ def _raised(e: Exception, file: Path, what: str) -> TargetError:
             place = Place.in_file(file, trace.tb_lineno)
         trace = trace.tb_next
     text = str(e).strip().splitlines()
-    return TargetError(f"{what} raised {type(e).__name__}" + (f": {text[0][:300]}" if text else ""), place=place)
+    return TargetError(
+        f"{what} raised {type(e).__name__}" + (f": {text[0][:300]}" if text else ""), place=place
+    )
 
 
 # ------------------------------------------------------------------------------------------------- .pt2
@@ -170,26 +199,60 @@ def _from_pt2(target: str) -> Model:
             exported = torch.export.load(target)
     except Exception as e:
         first = str(e).strip().splitlines()[:1]
-        raise TargetError(f"{target} cannot be read: {''.join(first)[:300] or type(e).__name__}",
-                          hint="write it with torch.export.save(program, path) of the same torch") from e
+        raise TargetError(
+            f"{target} cannot be read: {''.join(first)[:300] or type(e).__name__}",
+            hint="write it with torch.export.save(program, path) of the same torch",
+        ) from e
     inputs = exported.example_inputs
     if inputs is None:
-        raise TargetError(f"{target} holds no example inputs", hint="export it again: torch.export.export keeps them")
+        raise TargetError(
+            f"{target} holds no example inputs", hint="export it again: torch.export.export keeps them"
+        )
     args, kwargs = inputs
-    return Model(Path(target).stem, target, exported.module(), tuple(args), dict(kwargs),
-                 {"weights": "given", "scale": "given"}, exported)
+    return Model(
+        Path(target).stem,
+        target,
+        exported.module(),
+        tuple(args),
+        dict(kwargs),
+        {"weights": "given", "scale": "given"},
+        exported,
+    )
 
 
 # ------------------------------------------------------------------------------------------------- transformers
 
 #: Which head a type gets when it has several: the one that uses most of the model first.
 _TASKS = (
-    "SPEECH_SEQ_2_SEQ", "CTC", "RNNT", "IMAGE_TEXT_TO_TEXT", "OBJECT_DETECTION", "UNIVERSAL_SEGMENTATION",
-    "INSTANCE_SEGMENTATION", "SEMANTIC_SEGMENTATION", "ZERO_SHOT_OBJECT_DETECTION", "POSE_ESTIMATION",
-    "KEYPOINT_DETECTION", "IMAGE_TO_IMAGE", "VIDEO_CLASSIFICATION", "TIME_SERIES_PREDICTION", "MASKED_LM",
-    "SEQ_TO_SEQ_CAUSAL_LM", "MULTIMODAL_LM", "CAUSAL_LM", "TEXT_TO_WAVEFORM", "DEPTH_ESTIMATION",
-    "IMAGE_CLASSIFICATION", "AUDIO_CLASSIFICATION", "PRETRAINING", "ZERO_SHOT_IMAGE_CLASSIFICATION", "BACKBONE",
-    "SEQUENCE_CLASSIFICATION", "TEXT_ENCODING", "IMAGE", "MODEL",
+    "SPEECH_SEQ_2_SEQ",
+    "CTC",
+    "RNNT",
+    "IMAGE_TEXT_TO_TEXT",
+    "OBJECT_DETECTION",
+    "UNIVERSAL_SEGMENTATION",
+    "INSTANCE_SEGMENTATION",
+    "SEMANTIC_SEGMENTATION",
+    "ZERO_SHOT_OBJECT_DETECTION",
+    "POSE_ESTIMATION",
+    "KEYPOINT_DETECTION",
+    "IMAGE_TO_IMAGE",
+    "VIDEO_CLASSIFICATION",
+    "TIME_SERIES_PREDICTION",
+    "MASKED_LM",
+    "SEQ_TO_SEQ_CAUSAL_LM",
+    "MULTIMODAL_LM",
+    "CAUSAL_LM",
+    "TEXT_TO_WAVEFORM",
+    "DEPTH_ESTIMATION",
+    "IMAGE_CLASSIFICATION",
+    "AUDIO_CLASSIFICATION",
+    "PRETRAINING",
+    "ZERO_SHOT_IMAGE_CLASSIFICATION",
+    "BACKBONE",
+    "SEQUENCE_CLASSIFICATION",
+    "TEXT_ENCODING",
+    "IMAGE",
+    "MODEL",
 )
 
 
@@ -198,8 +261,9 @@ def _transformers() -> Any:
         with compat.quiet():
             import transformers
     except ImportError as e:
-        raise MachineError("a model type needs transformers, which is not installed",
-                           hint="pip install 'opwright[models]'") from e
+        raise MachineError(
+            "a model type needs transformers, which is not installed", hint="pip install 'opwright[models]'"
+        ) from e
     transformers.logging.set_verbosity_error()
     return transformers
 
@@ -232,8 +296,12 @@ def _from_transformers(model_type: str, seed: int) -> Model:
     known = model_types()
     if model_type not in known:
         near = did_you_mean(model_type, known, what="model types")
-        raise TargetError(f"`{model_type}` is neither a model type of transformers {transformers.__version__} nor a file",
-                          hint=near if near.startswith("did") else "TARGET is a model type, file.py:function or a .pt2 file")
+        raise TargetError(
+            f"`{model_type}` is neither a model type of transformers {transformers.__version__} nor a file",
+            hint=near
+            if near.startswith("did")
+            else "TARGET is a model type, file.py:function or a .pt2 file",
+        )
     config_class = transformers.models.auto.configuration_auto.CONFIG_MAPPING[model_type]
     reasons: list[str] = []
     for kwargs in attempts(config_class, Sizes()):
@@ -259,22 +327,35 @@ def _from_transformers(model_type: str, seed: int) -> Model:
                     reasons.append(f"{class_name}({', '.join(inputs)}): {_line(e)}")
                     continue
                 meta = {
-                    "weights": "random", "scale": "tiny", "seed": seed, "model_class": class_name, "task": task,
-                    "config_class": config_class.__name__, "kwargs": _plain(kwargs), "construct": CONSTRUCT,
-                    "inputs": {k: [list(v.shape), str(v.dtype).removeprefix("torch.")] for k, v in inputs.items()},
+                    "weights": "random",
+                    "scale": "tiny",
+                    "seed": seed,
+                    "model_class": class_name,
+                    "task": task,
+                    "config_class": config_class.__name__,
+                    "kwargs": _plain(kwargs),
+                    "construct": CONSTRUCT,
+                    "inputs": {
+                        k: [list(v.shape), str(v.dtype).removeprefix("torch.")] for k, v in inputs.items()
+                    },
                     "transformers": transformers.__version__,
                 }
                 return Model(model_type, f"transformers:{model_type}", module, (), inputs, meta)
     if not reasons:
-        raise TargetError(f"transformers has no model class for `{model_type}`",
-                          hint="it names a configuration only; write a file.py:function that builds the model")
-    raise TargetError(f"no tiny `{model_type}` could be built and run: {reasons[0]}",
-                      hint="write a file.py:function that returns (module, args, kwargs)")
+        raise TargetError(
+            f"transformers has no model class for `{model_type}`",
+            hint="it names a configuration only; write a file.py:function that builds the model",
+        )
+    raise TargetError(
+        f"no tiny `{model_type}` could be built and run: {reasons[0]}",
+        hint="write a file.py:function that returns (module, args, kwargs)",
+    )
 
 
 def _plain_backbone(transformers: Any) -> Any:
-    return transformers.ResNetConfig(depths=[1, 1, 1, 1], embedding_size=16, hidden_sizes=[32, 64, 128, 256],
-                                     out_indices=[1, 2, 3, 4])
+    return transformers.ResNetConfig(
+        depths=[1, 1, 1, 1], embedding_size=16, hidden_sizes=[32, 64, 128, 256], out_indices=[1, 2, 3, 4]
+    )
 
 
 def _line(e: Exception) -> str:
@@ -287,7 +368,9 @@ def _plain(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for k, v in sorted(kwargs.items()):
         if hasattr(v, "to_diff_dict"):
-            own = {n: x for n, x in v.to_diff_dict().items() if n not in ("model_type", "transformers_version")}
+            own = {
+                n: x for n, x in v.to_diff_dict().items() if n not in ("model_type", "transformers_version")
+            }
             out[k] = {"__config__": type(v).__name__, "kwargs": _jsonable(own)}
         else:
             out[k] = _jsonable(v)
@@ -350,13 +433,25 @@ def _inputs(module: Any, seed: int) -> Iterator[dict[str, Any]]:
     encoder_decoder = bool(getattr(config, "is_encoder_decoder", False)) or (decoder and main != "input_ids")
     if main == "input_ids" or (main not in makers and text):
         base = text + (decoder if encoder_decoder else [])
-        pairs += [base, [n for n in base if n != "attention_mask"], *[[*base, n] for n in names if n in makers and n not in base]]
+        pairs += [
+            base,
+            [n for n in base if n != "attention_mask"],
+            *[[*base, n] for n in names if n in makers and n not in base],
+        ]
     if main in makers and main != "input_ids":
         base = [main]
-        pairs += [base + (decoder if encoder_decoder else []), base, base + text, base + text + decoder,
-                  [main, "pixel_mask"] if "pixel_mask" in names else base]
-    required = [p.name for p in inspect.signature(module.forward).parameters.values()
-                if p.default is inspect.Parameter.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+        pairs += [
+            base + (decoder if encoder_decoder else []),
+            base,
+            base + text,
+            base + text + decoder,
+            [main, "pixel_mask"] if "pixel_mask" in names else base,
+        ]
+    required = [
+        p.name
+        for p in inspect.signature(module.forward).parameters.values()
+        if p.default is inspect.Parameter.empty and p.kind is p.POSITIONAL_OR_KEYWORD
+    ]
     if required and all(n in makers for n in required):
         pairs.insert(0, required + [n for n in ("attention_mask",) if n in names and "input_ids" in required])
     pairs.append([n for n in names if n in makers and n not in ("pixel_mask", "freq")])
@@ -371,11 +466,21 @@ def _inputs(module: Any, seed: int) -> Iterator[dict[str, Any]]:
 
 
 def _smallest_vocabulary(config: Any) -> int:
-    sizes = [v for c in _configs(config) for k, v in vars(c).items()
-             if k.endswith("vocab_size") and not k.startswith("type") and isinstance(v, int) and v > 8]
-    special = [v for c in _configs(config) for k, v in vars(c).items()
-               if k.endswith(("token_id", "token_index")) and not k.startswith(("pad", "bos", "eos", "decoder"))
-               and isinstance(v, int) and 8 < v < min(sizes, default=128)]
+    sizes = [
+        v
+        for c in _configs(config)
+        for k, v in vars(c).items()
+        if k.endswith("vocab_size") and not k.startswith("type") and isinstance(v, int) and v > 8
+    ]
+    special = [
+        v
+        for c in _configs(config)
+        for k, v in vars(c).items()
+        if k.endswith(("token_id", "token_index"))
+        and not k.startswith(("pad", "bos", "eos", "decoder"))
+        and isinstance(v, int)
+        and 8 < v < min(sizes, default=128)
+    ]
     return min([*sizes, *special], default=128)  # below the placeholders of images and sounds
 
 
@@ -407,23 +512,40 @@ def _shapes(config: Any) -> dict[str, list[tuple[int, ...]]]:
     frames = [2 * source] if isinstance(source, int) else []
     frames += [64, 128]
     length = _first(config, "max_length")
-    features = [(b, mel, n) for n in frames] + [(b, n, mel) for n in frames] + [(b, 64, 160), (b, 1, 1001, 64)]
+    features = (
+        [(b, mel, n) for n in frames] + [(b, n, mel) for n in frames] + [(b, 64, 160), (b, 1, 1001, 64)]
+    )
     video = _first(config, "frames_per_clip", "num_frames")
     video = video if isinstance(video, int) else 4
     return {
-        "input_ids": [(b, s)], "attention_mask": [(b, s)], "decoder_input_ids": [(b, t)], "inputs": [(b, s)],
+        "input_ids": [(b, s)],
+        "attention_mask": [(b, s)],
+        "decoder_input_ids": [(b, t)],
+        "inputs": [(b, s)],
         "pixel_values": [(b, channels, *x) for x in sides] + [(b, s, channels * 16 * 16)],
         "pixel_values_videos": [(1, video, channels, *x) for x in sides],
         "pixel_mask": [(b, *x) for x in sides],
-        "input_features": features, "input_values": [(b, 4000), (b, 1, 4000), *([(b, length, mel)] if length else []), (b, 1024, 128)],
-        "past_values": [(b, _first(config, "context_length") or 128), (b, _first(config, "context_length") or 128, _first(config, "num_input_channels") or 1)],
-        "freq": [(b, 1)], "token_type_ids": [(b, s)], "bbox": [(b, s, 4)],
-        "states": [(b, t, _first(config, "state_dim") or 17)], "actions": [(b, t, _first(config, "act_dim") or 4)],
-        "rewards": [(b, t, 1)], "returns_to_go": [(b, t, 1)], "timesteps": [(b, t)],
+        "input_features": features,
+        "input_values": [(b, 4000), (b, 1, 4000), *([(b, length, mel)] if length else []), (b, 1024, 128)],
+        "past_values": [
+            (b, _first(config, "context_length") or 128),
+            (b, _first(config, "context_length") or 128, _first(config, "num_input_channels") or 1),
+        ],
+        "freq": [(b, 1)],
+        "token_type_ids": [(b, s)],
+        "bbox": [(b, s, 4)],
+        "states": [(b, t, _first(config, "state_dim") or 17)],
+        "actions": [(b, t, _first(config, "act_dim") or 4)],
+        "rewards": [(b, t, 1)],
+        "returns_to_go": [(b, t, 1)],
+        "timesteps": [(b, t)],
         "flattened_patches": [(b, s, 2 + channels * (_first(config, "patch_size") or 16) ** 2)]
-        if isinstance(_first(config, "patch_size") or 16, int) else [],
-        "pixel_attention_mask": [(b, s)], "spatial_shapes": [(b, 2)],
-        "visual_feats": [(b, 4, _first(config, "visual_feat_dim") or 2048)], "visual_pos": [(b, 4, 4)],
+        if isinstance(_first(config, "patch_size") or 16, int)
+        else [],
+        "pixel_attention_mask": [(b, s)],
+        "spatial_shapes": [(b, 2)],
+        "visual_feats": [(b, 4, _first(config, "visual_feat_dim") or 2048)],
+        "visual_pos": [(b, 4, 4)],
     }
 
 
@@ -432,7 +554,9 @@ def _draw(name: str, shape: tuple[int, ...], config: Any, generator: Any) -> Any
     if name.endswith("mask"):
         return torch.ones(shape, dtype=torch.int64)
     if name == "bbox":
-        return torch.randint(0, 50, shape[:-1] + (2,), generator=generator).repeat(1, 1, 2) + torch.tensor([0, 0, 9, 9])
+        return torch.randint(0, 50, shape[:-1] + (2,), generator=generator).repeat(1, 1, 2) + torch.tensor(
+            [0, 0, 9, 9]
+        )
     if name == "spatial_shapes":
         return torch.full(shape, 4, dtype=torch.int64)
     if name in ("token_type_ids", "freq"):
@@ -452,8 +576,14 @@ def rescale(module: Any, seed: int, gain: float = 1.0) -> None:
     random.  A parameter's role is read from its values: ones scale, zeros shift, spread around zero multiplies."""
     torch = compat.require_torch()
     generator = torch.Generator().manual_seed(seed + 1)
-    embeddings = {id(m.weight) for m in module.modules() if isinstance(m, torch.nn.Embedding | torch.nn.EmbeddingBag)}
-    convolutions = {id(m.weight) for m in module.modules() if type(m).__name__.startswith("Conv") and hasattr(m, "kernel_size")}
+    embeddings = {
+        id(m.weight) for m in module.modules() if isinstance(m, torch.nn.Embedding | torch.nn.EmbeddingBag)
+    }
+    convolutions = {
+        id(m.weight)
+        for m in module.modules()
+        if type(m).__name__.startswith("Conv") and hasattr(m, "kernel_size")
+    }
     done: set[int] = set()
     with torch.no_grad():
         for p in module.parameters():
@@ -475,7 +605,11 @@ def _rescale_one(p: Any, generator: Any, gain: float, embedding: bool, convoluti
     low, high = float(p.min()), float(p.max())
     if low == high:  # constant: it scales or shifts
         if high == 0:
-            p.copy_(0.3 * normal if p.dim() <= 1 or p.shape[0] == 1 else normal * _scale(p, gain, embedding, convolution))
+            p.copy_(
+                0.3 * normal
+                if p.dim() <= 1 or p.shape[0] == 1
+                else normal * _scale(p, gain, embedding, convolution)
+            )
         elif p.numel() == 1:
             p.mul_(1 + 0.1 * uniform)  # a temperature or a gate: it knows its size
         else:

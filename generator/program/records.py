@@ -38,12 +38,25 @@ from .ir import (
 )
 from .models import rescale
 
-__all__ = ["Sensitivity", "call_of", "eager", "enlarged", "fresh", "input_tensors", "reaching", "record_eager", "sensitivity", "values"]
+__all__ = [
+    "Sensitivity",
+    "call_of",
+    "eager",
+    "enlarged",
+    "fresh",
+    "input_tensors",
+    "reaching",
+    "record_eager",
+    "sensitivity",
+    "values",
+]
 
 Tensors = Mapping[str, Any]
 
 
-def eager(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], dtype: DType | None = None) -> dict[str, Any]:
+def eager(
+    module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], dtype: DType | None = None
+) -> dict[str, Any]:
     """The module's output tensors by name.  With `dtype` F64 a copy of the module computes in f64 throughout: also
     where the model's code asks for f32, which `.double()` alone would leave."""
     torch = compat.require_torch()
@@ -55,7 +68,9 @@ def eager(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], dtype: 
         args, kwargs = compat.widened((args, dict(kwargs)), dtype)
         with torch.no_grad(), compat.computing_in(dtype):
             out = wide(*args, **kwargs)
-    return {name: t.detach() for name, t in compat.flatten_named(out, "output") if isinstance(t, torch.Tensor)}
+    return {
+        name: t.detach() for name, t in compat.flatten_named(out, "output") if isinstance(t, torch.Tensor)
+    }
 
 
 # ------------------------------------------------------------------------------------------------- the graph
@@ -64,15 +79,18 @@ def eager(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], dtype: 
 class _Graph:
     """The exported graph, run node by node on tensors."""
 
-    def __init__(self, captured: Capture, inputs: Tensors, dtype: DType | None, tensors: Tensors | None = None) -> None:
+    def __init__(
+        self, captured: Capture, inputs: Tensors, dtype: DType | None, tensors: Tensors | None = None
+    ) -> None:
         self.captured = captured
         self.dtype = dtype
         core = captured.exported
         self.nodes = list(core.graph_module.graph.nodes)
         self.module = core.graph_module
         self.env: dict[str, Any] = {}
-        for spec, node in zip(core.graph_signature.input_specs, [n for n in self.nodes if n.op == "placeholder"],
-                              strict=True):
+        for spec, node in zip(
+            core.graph_signature.input_specs, [n for n in self.nodes if n.op == "placeholder"], strict=True
+        ):
             match spec.kind.name:
                 case "USER_INPUT":
                     value = inputs.get(node.name, getattr(spec.arg, "value", None))
@@ -114,20 +132,31 @@ class _Graph:
         (result,) = next(n for n in self.nodes if n.op == "output").args
         torch = compat.require_torch()
         specs = self.captured.exported.graph_signature.output_specs
-        tensors = [env[n.name] for n, s in zip(result, specs, strict=True)
-                   if s.kind.name == "USER_OUTPUT" and hasattr(n, "meta") and isinstance(env[n.name], torch.Tensor)]
+        tensors = [
+            env[n.name]
+            for n, s in zip(result, specs, strict=True)
+            if s.kind.name == "USER_OUTPUT" and hasattr(n, "meta") and isinstance(env[n.name], torch.Tensor)
+        ]
         return {b.name: t for b, t in zip(self.captured.program.outputs, tensors, strict=True)}
 
 
 #: Nodes that check instead of computing; what they check is of the traced dtype.
-_SILENT = frozenset({"aten._assert_tensor_metadata.default", "aten._assert_scalar.default", "aten._assert_async.msg",
-                     "aten._assert_async.default"})
+_SILENT = frozenset(
+    {
+        "aten._assert_tensor_metadata.default",
+        "aten._assert_scalar.default",
+        "aten._assert_async.msg",
+        "aten._assert_async.default",
+    }
+)
 
 
 # ------------------------------------------------------------------------------------------------- the program
 
 
-def values(captured: Capture, inputs: Tensors, dtype: DType | None = None, *, tensors: Tensors | None = None) -> dict[str, Any]:
+def values(
+    captured: Capture, inputs: Tensors, dtype: DType | None = None, *, tensors: Tensors | None = None
+) -> dict[str, Any]:
     """Every value of the program by id, as eager PyTorch computes it: results of calls come from the exported graph,
     views from their bases, registers as numbers.  `inputs` by the program's input names; `tensors` replace weights
     and constants by name."""
@@ -136,8 +165,14 @@ def values(captured: Capture, inputs: Tensors, dtype: DType | None = None, *, te
     graph.run()
     p = captured.program
     by_node = {n.name: n for n in graph.nodes}
-    specs = {s.target: n.name for s, n in zip(captured.exported.graph_signature.input_specs,
-                                              [n for n in graph.nodes if n.op == "placeholder"], strict=True)}
+    specs = {
+        s.target: n.name
+        for s, n in zip(
+            captured.exported.graph_signature.input_specs,
+            [n for n in graph.nodes if n.op == "placeholder"],
+            strict=True,
+        )
+    }
     out: dict[str, Any] = {}
     symbols: dict[str, int] = {}
 
@@ -156,7 +191,9 @@ def values(captured: Capture, inputs: Tensors, dtype: DType | None = None, *, te
         match node:
             case View(base=base, out=id):
                 shape, strides = ([e.evaluate(symbols) for e in es] for es in (node.shape, node.strides))
-                out[id] = torch.as_strided(out[base], shape, strides, node.offset.evaluate(symbols)).contiguous()
+                out[id] = torch.as_strided(
+                    out[base], shape, strides, node.offset.evaluate(symbols)
+                ).contiguous()
             case Read(base=base, out=id):
                 out[id] = out[base].item()
                 symbols[id] = int(out[id])
@@ -204,7 +241,11 @@ def record_eager(
         return None if a is None else have[a]
 
     for call in captured.program.calls:
-        yield call.id, tuple(arg(a) for a in call.inputs), tuple(None if o is None else have.get(o) for o in call.out)
+        yield (
+            call.id,
+            tuple(arg(a) for a in call.inputs),
+            tuple(None if o is None else have.get(o) for o in call.out),
+        )
 
 
 # ------------------------------------------------------------------------------------------------- sensitivity
@@ -255,8 +296,13 @@ def reaching(p: Program) -> set[str]:
     live = {b.value for b in p.outputs} | {s.output for s in p.state}
     out: set[str] = set()
     for node in reversed(p.nodes):
-        made = [o for o in outputs_of(node) if o in live and not p.values[o].dtype.kind.endswith("int") and
-                p.values[o].dtype is not DType.BOOL]
+        made = [
+            o
+            for o in outputs_of(node)
+            if o in live
+            and not p.values[o].dtype.kind.endswith("int")
+            and p.values[o].dtype is not DType.BOOL
+        ]
         if not made:
             continue
         live.update(uses_of(node))
@@ -266,7 +312,12 @@ def reaching(p: Program) -> set[str]:
 
 
 def sensitivity(
-    captured: Capture, inputs: Tensors, outputs64: Tensors | None = None, *, tensors: Tensors | None = None, seed: int = 0
+    captured: Capture,
+    inputs: Tensors,
+    outputs64: Tensors | None = None,
+    *,
+    tensors: Tensors | None = None,
+    seed: int = 0,
 ) -> Sensitivity:
     """Disturb each call that computes floats, one at a time, and see whether the outputs tell.
 
@@ -351,7 +402,9 @@ def call_of(model: Any, captured: Capture, inputs: Tensors) -> tuple[tuple[Any, 
     return args, kwargs
 
 
-def fresh(model: Any, captured: Capture, k: int, seed: int) -> tuple[dict[str, Any], dict[str, int], dict[str, Any]]:
+def fresh(
+    model: Any, captured: Capture, k: int, seed: int
+) -> tuple[dict[str, Any], dict[str, int], dict[str, Any]]:
     """Inputs drawn anew, like the example's: (inputs, extents by symbol, the module's outputs).
 
     k = 0 has the example's extents; k > 0 has others where the program allows them and the module runs.  Masks of
@@ -359,13 +412,25 @@ def fresh(model: Any, captured: Capture, k: int, seed: int) -> tuple[dict[str, A
     """
     torch = compat.require_torch()
     example = input_tensors(captured, model.args, model.kwargs)
-    plain = {s.name: int(example[s.source].shape[s.axis]) for s in captured.program.symbols.values() if s.source in example}
+    plain = {
+        s.name: int(example[s.source].shape[s.axis])
+        for s in captured.program.symbols.values()
+        if s.source in example
+    }
     last: Exception | None = None
     for sizes in [*_other_sizes(captured.program, plain, k), plain]:
         for padded in (True, False):
             generator = torch.Generator().manual_seed(seed)
-            inputs = {b.name: _redraw(b.name, example[b.name], [n.evaluate(sizes) for n in captured.program.values[b.value].shape],
-                                      generator, padded) for b in captured.program.inputs}
+            inputs = {
+                b.name: _redraw(
+                    b.name,
+                    example[b.name],
+                    [n.evaluate(sizes) for n in captured.program.values[b.value].shape],
+                    generator,
+                    padded,
+                )
+                for b in captured.program.inputs
+            }
             args, kwargs = call_of(model, captured, inputs)
             try:
                 out = eager(model.module, args, kwargs)
@@ -375,7 +440,9 @@ def fresh(model: Any, captured: Capture, k: int, seed: int) -> tuple[dict[str, A
             if all(bool(torch.isfinite(t).all()) for t in out.values() if t.is_floating_point()):
                 return inputs, sizes, out
     if last is not None:
-        raise CaptureError(f"the model does not run on inputs like its example: {type(last).__name__}: {last}")
+        raise CaptureError(
+            f"the model does not run on inputs like its example: {type(last).__name__}: {last}"
+        )
     return inputs, plain, out
 
 
@@ -385,14 +452,23 @@ def _other_sizes(p: Program, plain: Mapping[str, int], k: int) -> Iterator[dict[
         return
     asserts = [n.cond for n in p.nodes if isinstance(n, Assert)]
     changes: tuple[Callable[[int, int], int], ...] = (
-        lambda n, axis: n + k if axis == 0 else max(n - 3 - 2 * k, 2), lambda n, axis: n + k if axis == 0 else n + 2 * k,
-        lambda n, axis: n + k if axis == 0 else n * (k + 1), lambda n, axis: n + k if axis == 0 else n,
+        lambda n, axis: n + k if axis == 0 else max(n - 3 - 2 * k, 2),
+        lambda n, axis: n + k if axis == 0 else n + 2 * k,
+        lambda n, axis: n + k if axis == 0 else n * (k + 1),
+        lambda n, axis: n + k if axis == 0 else n,
         lambda n, axis: n if axis == 0 else n + k,
     )
     for change in changes:
         sizes = {s: change(n, p.symbols[s].axis) for s, n in plain.items()}
-        inside = all(p.symbols[s].min <= n <= p.symbols[s].max and n % p.symbols[s].divisor == 0 for s, n in sizes.items())
-        if inside and sizes != plain and all(cond_holds(c, sizes) for c in asserts if cond_names(c) <= sizes.keys()):
+        inside = all(
+            p.symbols[s].min <= n <= p.symbols[s].max and n % p.symbols[s].divisor == 0
+            for s, n in sizes.items()
+        )
+        if (
+            inside
+            and sizes != plain
+            and all(cond_holds(c, sizes) for c in asserts if cond_names(c) <= sizes.keys())
+        ):
             yield sizes
 
 
@@ -414,15 +490,21 @@ def _redraw(name: str, example: Any, shape: Sequence[int], generator: Any, padde
     if not example.is_floating_point():
         return torch.randint(int(low), int(high) + 1, tuple(shape), generator=generator, dtype=example.dtype)
     wide = example.double()
-    drawn = torch.randn(tuple(shape), generator=generator, dtype=torch.float64) * float(wide.std()) + float(wide.mean())
+    drawn = torch.randn(tuple(shape), generator=generator, dtype=torch.float64) * float(wide.std()) + float(
+        wide.mean()
+    )
     return drawn.to(example.dtype)
 
 
-def enlarged(model: Any, captured: Capture, inputs: Tensors, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
+def enlarged(
+    model: Any, captured: Capture, inputs: Tensors, seed: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """The model with enlarged weights (models.rescale), for a model whose own weights must stay: (weights by name,
     its f64 outputs)."""
     module = copy.deepcopy(model.module)
     rescale(module, seed)
-    tensors = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers(remove_duplicate=False))
+    tensors = dict(module.named_parameters(remove_duplicate=False)) | dict(
+        module.named_buffers(remove_duplicate=False)
+    )
     args, kwargs = call_of(model, captured, inputs)
     return {k: t.detach() for k, t in tensors.items()}, eager(module, args, kwargs, DType.F64)

@@ -47,7 +47,11 @@ class Sizes:
 #: (what the name looks like, which group it is in, the size).  Groups are what `attempts` gives up one by one.
 _RULES: tuple[tuple[str, str, Callable[[Sizes], int]], ...] = (
     # Counts of layers of a kind, and counts that only sound like it.
-    (r"feat_extract_layers|adapter_layers|nextn|max_window_layers|layers_per|residual_layers", "keep", lambda s: 0),
+    (
+        r"feat_extract_layers|adapter_layers|nextn|max_window_layers|layers_per|residual_layers",
+        "keep",
+        lambda s: 0,
+    ),
     (r"kv_shared_layers", "layers", lambda s: 0),
     (r"dense_layers$|first_k_dense", "layers", lambda s: 1),
     (r"(window_pattern|layer_interval|layer_group_size)$", "layers", lambda s: s.layers),
@@ -55,7 +59,11 @@ _RULES: tuple[tuple[str, str, Callable[[Sizes], int]], ...] = (
     (r"^type_vocab|task_type_vocab", "keep", lambda s: 0),
     (r"vocab_size", "vocab", lambda s: s.vocab),
     (r"experts?_per_tok|^moe_k$|^top_?k$|selected_experts|moe_top_?k", "experts", lambda s: s.chosen),
-    (r"num_(local_|routed_|moe_)?experts$|^n_routed_experts$|^moe_num_experts$", "experts", lambda s: s.experts),
+    (
+        r"num_(local_|routed_|moe_)?experts$|^n_routed_experts$|^moe_num_experts$",
+        "experts",
+        lambda s: s.experts,
+    ),
     (r"^n_group$|^num_expert_groups?$", "experts", lambda s: 2),
     (r"^topk_group$", "experts", lambda s: 1),
     (r"(key_value|kv|linear.*key|index_n)_?heads$|multi_query_group_num", "heads", lambda s: s.kv_heads),
@@ -66,18 +74,31 @@ _RULES: tuple[tuple[str, str, Callable[[Sizes], int]], ...] = (
     (r"time_step_rank", "head", lambda s: s.head // 4),
     (r"lora_rank|_rank$|^state_size$|d_state$|ssm_state", "head", lambda s: s.head),
     (r"(moe|expert).*(intermediate|ffn)|shared_intermediate", "hidden", lambda s: s.expert),
-    (r"intermediate|ffn_(dim|hidden|size|inner)|^d_ff$|^dff$|^d_inner$|^mlp_dim$|^n_inner$|feed_?forward_(dim|size)",
-     "hidden", lambda s: s.intermediate),
+    (
+        r"intermediate|ffn_(dim|hidden|size|inner)|^d_ff$|^dff$|^d_inner$|^mlp_dim$|^n_inner$|feed_?forward_(dim|size)",
+        "hidden",
+        lambda s: s.intermediate,
+    ),
     (r"original_max_position|max_source_positions", "positions", lambda s: s.positions // 2),
-    (r"max_(\w+_)?position|^n_positions$|^n_ctx$|max_seq(uence)?_len|max_target_positions", "positions",
-     lambda s: s.positions),
-    (r"sliding_window(_size)?$|^local_attention$|attention_(window|chunk)_size|(^|_)chunk_size$", "window",
-     lambda s: s.window),
+    (
+        r"max_(\w+_)?position|^n_positions$|^n_ctx$|max_seq(uence)?_len|max_target_positions",
+        "positions",
+        lambda s: s.positions,
+    ),
+    (
+        r"sliding_window(_size)?$|^local_attention$|attention_(window|chunk)_size|(^|_)chunk_size$",
+        "window",
+        lambda s: s.window,
+    ),
     (r"conv_pos_embedding_groups", "heads", lambda s: s.heads),
     (r"conv_pos_embeddings", "positions", lambda s: s.head),
     (r"num_queries|num_proposals", "positions", lambda s: 8),
-    (r"hidden_size$|^d_model$|^n_embd$|embed_dim$|hidden_dim$|^embedding_(size|dim)$|^projection_dim$|word_embed_proj_dim|"
-     r"lru_width|hidden_size_per_layer|^dim$", "hidden", lambda s: s.hidden),
+    (
+        r"hidden_size$|^d_model$|^n_embd$|embed_dim$|hidden_dim$|^embedding_(size|dim)$|^projection_dim$|word_embed_proj_dim|"
+        r"lru_width|hidden_size_per_layer|^dim$",
+        "hidden",
+        lambda s: s.hidden,
+    ),
 )
 _COMPILED = tuple((re.compile(p), g, f) for p, g, f in _RULES)
 
@@ -86,13 +107,21 @@ _TOKEN = re.compile(r"token_(id|index)$")
 
 def _fields(config: Any) -> dict[str, Any]:
     """The config's own fields with the values it resolved, nested configs left out."""
-    base = {f.name for c in type(config).__mro__[1:] if c.__name__ in ("PreTrainedConfig", "PretrainedConfig")
-            and dataclasses.is_dataclass(c) for f in dataclasses.fields(c)}
+    base = {
+        f.name
+        for c in type(config).__mro__[1:]
+        if c.__name__ in ("PreTrainedConfig", "PretrainedConfig") and dataclasses.is_dataclass(c)
+        for f in dataclasses.fields(c)
+    }
     return {n: v for n in _names(config) if n not in base and not _is_config(v := _get(config, n))}
 
 
 def _names(config: Any) -> list[str]:
-    return [f.name for f in dataclasses.fields(config)] if dataclasses.is_dataclass(config) else list(vars(config))
+    return (
+        [f.name for f in dataclasses.fields(config)]
+        if dataclasses.is_dataclass(config)
+        else list(vars(config))
+    )
 
 
 def _get(config: Any, name: str) -> Any:
@@ -114,7 +143,9 @@ def _rule(name: str) -> tuple[str, Callable[[Sizes], int]] | None:
     return None
 
 
-def shrink(config_class: Any, sizes: Sizes = Sizes(), without: frozenset[str] = frozenset(), start: Any = None) -> dict[str, Any]:
+def shrink(
+    config_class: Any, sizes: Sizes = Sizes(), without: frozenset[str] = frozenset(), start: Any = None
+) -> dict[str, Any]:
     """Keyword arguments of a tiny configuration.  `without`: groups of fields that stay as they are; `start`: an
     instance to shrink instead of the default one."""
     config = start if start is not None else config_class()
@@ -148,23 +179,44 @@ def shrink(config_class: Any, sizes: Sizes = Sizes(), without: frozenset[str] = 
 
 def _agree(have: Mapping[str, Any], out: dict[str, Any], sizes: Sizes, without: frozenset[str]) -> None:
     """Fields that speak of each other."""
+
     def now(*names: str) -> Any:
         return next((out.get(n, have[n]) for n in names if n in have), None)
 
     heads, kv = now("num_attention_heads", "n_head", "num_heads"), now("num_key_value_heads")
-    if isinstance(heads, int) and isinstance(kv, int) and "num_key_value_heads" in out and "kv_lora_rank" in have:
+    if (
+        isinstance(heads, int)
+        and isinstance(kv, int)
+        and "num_key_value_heads" in out
+        and "kv_lora_rank" in have
+    ):
         out["num_key_value_heads"] = heads  # latent attention expands to every head
     if isinstance(kv, int) and kv > 1 and isinstance(heads, int) and heads % now("num_key_value_heads"):
         out["num_key_value_heads"] = heads
     if "num_key_value_heads" in have and kv is None and isinstance(heads, int):
         out["num_key_value_heads"] = heads
     for name, value in have.items():  # one group a channel stays one group a channel
-        if name.endswith("groups") and isinstance(value, int) and value > 64 and value == have.get("hidden_size"):
+        if (
+            name.endswith("groups")
+            and isinstance(value, int)
+            and value > 64
+            and value == have.get("hidden_size")
+        ):
             out[name] = out.get("hidden_size", value)
     # A state-space mixer: heads × head size is the expanded width.
     expand, hidden = now("mamba_expand", "expand"), now("hidden_size", "d_model")
-    for count, size in (("mamba_n_heads", "mamba_d_head"), ("mamba_num_heads", "mamba_head_dim"), ("num_heads", "head_dim")):
-        if count in have and size in have and isinstance(expand, int | float) and isinstance(hidden, int) and "hidden" not in without:
+    for count, size in (
+        ("mamba_n_heads", "mamba_d_head"),
+        ("mamba_num_heads", "mamba_head_dim"),
+        ("num_heads", "head_dim"),
+    ):
+        if (
+            count in have
+            and size in have
+            and isinstance(expand, int | float)
+            and isinstance(hidden, int)
+            and "hidden" not in without
+        ):
             if count == "num_heads" and "expand" not in have:
                 continue
             out[size] = sizes.head
@@ -189,7 +241,9 @@ def _agree(have: Mapping[str, Any], out: dict[str, Any], sizes: Sizes, without: 
 def _images(have: Mapping[str, Any], out: dict[str, Any], sizes: Sizes, without: frozenset[str]) -> None:
     """A few patches along each side; images without patches become 64 wide."""
     image = have.get("image_size")
-    windows = any(isinstance(have.get(n), list | tuple) for n in ("num_heads", "focal_windows", "masked_unit_size"))
+    windows = any(
+        isinstance(have.get(n), list | tuple) for n in ("num_heads", "focal_windows", "masked_unit_size")
+    )
     if image is None or "image" in without or windows:
         return  # windows must tile every stage: the default does
     patch = have.get("patch_size")
@@ -203,11 +257,24 @@ def _images(have: Mapping[str, Any], out: dict[str, Any], sizes: Sizes, without:
 
 def _lists(have: Mapping[str, Any], out: dict[str, Any], sizes: Sizes, without: frozenset[str]) -> None:
     """Per-layer lists follow the number of layers and keep every kind; stages keep their number and lose depth."""
-    count_name = next((n for n in ("num_hidden_layers", "n_layer", "num_layers", "n_layers") if isinstance(have.get(n), int)), None)
+    count_name = next(
+        (
+            n
+            for n in ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+            if isinstance(have.get(n), int)
+        ),
+        None,
+    )
     if count_name is not None and "layers" not in without:
         full, count = have[count_name], out.get(count_name, have[count_name])
-        per_layer = {n: v for n, v in have.items() if isinstance(v, list | tuple) and len(v) == full and full > 1
-                     and not any(isinstance(x, list | tuple) for x in v)}
+        per_layer = {
+            n: v
+            for n, v in have.items()
+            if isinstance(v, list | tuple)
+            and len(v) == full
+            and full > 1
+            and not any(isinstance(x, list | tuple) for x in v)
+        }
         if count < full:
             kinds = [list(dict.fromkeys(v)) for n, v in per_layer.items() if isinstance(v[0], str)]
             count = max([count, *(len(k) for k in kinds if len(k) <= 4)])
@@ -224,18 +291,31 @@ def _lists(have: Mapping[str, Any], out: dict[str, Any], sizes: Sizes, without: 
             continue
         if name in out:
             value = out[name]
-        if count_name is not None and all(isinstance(x, list | tuple) and len(x) == 2 and isinstance(x[0], list | tuple)
-                                          and isinstance(x[1], int) for x in value):
+        if count_name is not None and all(
+            isinstance(x, list | tuple)
+            and len(x) == 2
+            and isinstance(x[0], list | tuple)
+            and isinstance(x[1], int)
+            for x in value
+        ):
             kinds = list(value[0][0])  # [[kinds, repeats], …]
             layers = -(-out.get(count_name, have[count_name]) // len(kinds))
             out[name], out[count_name] = [[kinds, layers]], layers * len(kinds)
             continue
         ints = all(isinstance(x, int) and not isinstance(x, bool) for x in value)
-        if ints and name in ("depths", "num_layers_per_stage", "layers_per_stage") and "layers" not in without:
+        if (
+            ints
+            and name in ("depths", "num_layers_per_stage", "layers_per_stage")
+            and "layers" not in without
+        ):
             out[name] = type(value)(min(x, sizes.layers) for x in value)
         elif ints and name == "conv_dim" and "channels" not in without:
             out[name] = type(value)(min(x, sizes.channels) for x in value)
-        elif ints and re.search(r"out_indices$|_indexes$|_idxs$|out_features$|_layers$|layer_ids$", name) and count_name is not None:
+        elif (
+            ints
+            and re.search(r"out_indices$|_indexes$|_idxs$|out_features$|_layers$|layer_ids$", name)
+            and count_name is not None
+        ):
             limit = max(out.get(count_name, have[count_name]), min(len(value), 4, have[count_name]))
             out[count_name] = limit
             if any(x >= limit for x in value):
@@ -261,14 +341,24 @@ def _spread(kinds: Mapping[str, list[str]], count: int, full: int) -> list[int]:
     return sorted(keep[:count])
 
 
-def _rotary(have: Mapping[str, Any], out: dict[str, Any], now: Callable[..., Any], sizes: Sizes,
-            without: frozenset[str]) -> None:
+def _rotary(
+    have: Mapping[str, Any],
+    out: dict[str, Any],
+    now: Callable[..., Any],
+    sizes: Sizes,
+    without: frozenset[str],
+) -> None:
     """Sections of a rotary embedding add up to half a head."""
     rope = have.get("rope_parameters")
     if not isinstance(rope, Mapping):
         return
-    hidden, heads = now("hidden_size", "d_model", "embed_dim"), now("num_attention_heads", "num_heads", "n_head")
-    head = now("head_dim") or (hidden // heads if isinstance(hidden, int) and isinstance(heads, int) else sizes.head)
+    hidden, heads = (
+        now("hidden_size", "d_model", "embed_dim"),
+        now("num_attention_heads", "num_heads", "n_head"),
+    )
+    head = now("head_dim") or (
+        hidden // heads if isinstance(hidden, int) and isinstance(heads, int) else sizes.head
+    )
 
     def fit(parameters: Mapping[str, Any]) -> dict[str, Any]:
         new = dict(parameters)
@@ -307,7 +397,11 @@ def _tokens(have: Mapping[str, Any], out: dict[str, Any], config: Any, sizes: Si
         value = _get(config, name)
         if not _TOKEN.search(name) or isinstance(value, bool) or name in out:
             continue
-        high = [v for v in (value if isinstance(value, list | tuple) else [value]) if isinstance(v, int) and v >= vocab]
+        high = [
+            v
+            for v in (value if isinstance(value, list | tuple) else [value])
+            if isinstance(v, int) and v >= vocab
+        ]
         if not high:
             continue
         if name in usual:
@@ -319,10 +413,24 @@ def _tokens(have: Mapping[str, Any], out: dict[str, Any], config: Any, sizes: Si
 
 _ALL = "hidden head heads channels experts positions image window layers"
 #: What to leave as it is (or, for `pad` and `sections`, to add), one attempt after the other.
-_GIVE_UP: tuple[frozenset[str], ...] = tuple(frozenset(g.split()) for g in (
-    "", "sections", "pad", "channels", "image", "window", "head", "head heads", "experts", "positions image",
-    "hidden head heads channels", "hidden head heads channels experts positions image window", _ALL,
-))
+_GIVE_UP: tuple[frozenset[str], ...] = tuple(
+    frozenset(g.split())
+    for g in (
+        "",
+        "sections",
+        "pad",
+        "channels",
+        "image",
+        "window",
+        "head",
+        "head heads",
+        "experts",
+        "positions image",
+        "hidden head heads channels",
+        "hidden head heads channels experts positions image window",
+        _ALL,
+    )
+)
 
 
 def attempts(config_class: Any, sizes: Sizes = Sizes()) -> Iterator[dict[str, Any]]:
@@ -331,7 +439,7 @@ def attempts(config_class: Any, sizes: Sizes = Sizes()) -> Iterator[dict[str, An
     for without in _GIVE_UP:
         try:
             kwargs = shrink(config_class, sizes, without)
-        except Exception:  # noqa: S112  # a config's own validation refuses: the next attempt changes less
+        except Exception:  # a config's own validation refuses: the next attempt changes less
             continue
         text = repr(sorted(kwargs.items(), key=lambda kv: kv[0]))
         if text not in seen:

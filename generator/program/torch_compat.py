@@ -26,9 +26,31 @@ from ..types import DType
 from .intexpr import IntExpr, floordiv, maximum, minimum, mod
 
 __all__ = [
-    "Argument", "Frame", "NotAnExtent", "UnknownDtype", "arguments", "bind", "cond_of", "decompose", "dtype_of", "export",
-    "extent_of", "flatten_named", "frames", "guards", "is_dtype", "is_symbolic", "overload_name", "quiet", "ranges",
-    "require_torch", "seeded", "structure", "symbol_of", "tensors_of", "torch_dtype",
+    "Argument",
+    "Frame",
+    "NotAnExtent",
+    "UnknownDtype",
+    "arguments",
+    "bind",
+    "cond_of",
+    "decompose",
+    "dtype_of",
+    "export",
+    "extent_of",
+    "flatten_named",
+    "frames",
+    "guards",
+    "is_dtype",
+    "is_symbolic",
+    "overload_name",
+    "quiet",
+    "ranges",
+    "require_torch",
+    "seeded",
+    "structure",
+    "symbol_of",
+    "tensors_of",
+    "torch_dtype",
 ]
 
 
@@ -45,8 +67,9 @@ def require_torch() -> Any:
     try:
         return importlib.import_module("torch")
     except ImportError as e:
-        raise MachineError("capturing a model needs torch, which is not installed",
-                           hint="pip install 'opwright[models]'") from e
+        raise MachineError(
+            "capturing a model needs torch, which is not installed", hint="pip install 'opwright[models]'"
+        ) from e
 
 
 @contextmanager
@@ -62,9 +85,18 @@ def quiet() -> Iterator[None]:
 # ------------------------------------------------------------------------------------------------- dtypes
 
 _DTYPES = {
-    "bool": DType.BOOL, "uint8": DType.U8, "int8": DType.I8, "int16": DType.I16, "int32": DType.I32,
-    "int64": DType.I64, "float16": DType.F16, "bfloat16": DType.BF16, "float32": DType.F32, "float64": DType.F64,
-    "complex64": DType.C64, "complex128": DType.C128,
+    "bool": DType.BOOL,
+    "uint8": DType.U8,
+    "int8": DType.I8,
+    "int16": DType.I16,
+    "int32": DType.I32,
+    "int64": DType.I64,
+    "float16": DType.F16,
+    "bfloat16": DType.BF16,
+    "float32": DType.F32,
+    "float64": DType.F64,
+    "complex64": DType.C64,
+    "complex128": DType.C128,
 }
 _TORCH_NAMES = {v: k for k, v in _DTYPES.items()}
 
@@ -160,7 +192,11 @@ def _quotient(e: Any) -> tuple[IntExpr, IntExpr]:
 
 
 _RELATIONS = {
-    "Equality": "eq", "Unequality": "ne", "StrictLessThan": "lt", "LessThan": "le", "StrictGreaterThan": "gt",
+    "Equality": "eq",
+    "Unequality": "ne",
+    "StrictLessThan": "lt",
+    "LessThan": "le",
+    "StrictGreaterThan": "gt",
     "GreaterThan": "ge",
 }
 
@@ -219,13 +255,20 @@ class _NotAGuard(Exception):
 
 
 _AST_RELATIONS: dict[type[ast.cmpop], str] = {
-    ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge",
+    ast.Eq: "eq",
+    ast.NotEq: "ne",
+    ast.Lt: "lt",
+    ast.LtE: "le",
+    ast.Gt: "gt",
+    ast.GtE: "ge",
 }
 
 
 def _guard(e: ast.expr, extent: Callable[[str, int], IntExpr | None]) -> bool | tuple[Any, ...]:
     match e:
-        case ast.Compare(left=left, ops=ops, comparators=rights) if all(type(o) in _AST_RELATIONS for o in ops):
+        case ast.Compare(left=left, ops=ops, comparators=rights) if all(
+            type(o) in _AST_RELATIONS for o in ops
+        ):
             xs = [_guard_int(x, extent) for x in (left, *rights)]
             conds = [(_AST_RELATIONS[type(o)], a, b) for o, a, b in zip(ops, xs, xs[1:], strict=False)]
             return conds[0] if len(conds) == 1 else ("and", *conds)
@@ -255,7 +298,9 @@ def _guard_int(e: ast.expr, extent: Callable[[str, int], IntExpr | None]) -> Int
                     return floordiv(x, y)
                 case ast.Mod():
                     return mod(x, y)
-        case ast.Subscript(value=ast.Call(func=ast.Attribute(value=base, attr="size")), slice=ast.Constant(value=int() as d)):
+        case ast.Subscript(
+            value=ast.Call(func=ast.Attribute(value=base, attr="size")), slice=ast.Constant(value=int() as d)
+        ):
             found = extent(ast.unparse(base), d)
             if found is not None:
                 return found
@@ -267,15 +312,24 @@ def _guard_int(e: ast.expr, extent: Callable[[str, int], IntExpr | None]) -> Int
 # ------------------------------------------------------------------------------------------------- export
 
 
-def export(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], dims: Callable[[Any], Sequence[int]]) -> Any:
+def export(
+    module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], dims: Callable[[Any], Sequence[int]]
+) -> Any:
     """`torch.export.export(strict=False)`; `dims(tensor)` are the axes that may vary (`Dim.AUTO`)."""
     torch = require_torch()
+    # An export that fails leaves its marks on the tensors it was given: every attempt gets its own.
+    own: dict[int, Any] = {}
+
+    def fresh(x: Any) -> Any:
+        return own.setdefault(id(x), x.detach().clone()) if isinstance(x, torch.Tensor) else x
+
+    args, kwargs = torch.utils._pytree.tree_map(fresh, (tuple(args), dict(kwargs)))
     shapes = torch.export.ShapesCollection()
     seen: set[int] = set()
     for leaf in torch.utils._pytree.tree_leaves((args, dict(kwargs))):
         if isinstance(leaf, torch.Tensor) and id(leaf) not in seen:
             seen.add(id(leaf))
-            free = {d: torch.export.Dim.AUTO for d in dims(leaf)}
+            free = dict.fromkeys(dims(leaf), torch.export.Dim.AUTO)
             if free:
                 shapes[leaf] = free
     dynamic = shapes.dynamic_shapes(module, tuple(args), dict(kwargs)) if shapes._shapes else None
@@ -342,7 +396,9 @@ def arguments(target: Any) -> tuple[Argument, ...]:
     schema = getattr(target, "_schema", None)
     if schema is None:
         return ()
-    return tuple(Argument(a.name, str(a.type), a.default_value, not a.has_default_value()) for a in schema.arguments)
+    return tuple(
+        Argument(a.name, str(a.type), a.default_value, not a.has_default_value()) for a in schema.arguments
+    )
 
 
 def bind(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -440,7 +496,7 @@ def _wider(dtype: DType) -> dict[Any, Any]:
     torch = require_torch()
     floats = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
     to = torch_dtype(dtype)
-    out = {f: to for f in floats}
+    out = dict.fromkeys(floats, to)
     out[torch.complex64] = torch.complex128 if dtype is DType.F64 else torch.complex64
     return out
 

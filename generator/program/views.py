@@ -15,8 +15,23 @@ from dataclasses import dataclass
 from .intexpr import IntExpr, floordiv, maximum, minimum, product
 
 __all__ = [
-    "Layout", "as_strided", "contiguous", "contiguous_strides", "diagonal", "expand", "is_contiguous", "permute",
-    "reshape", "select", "slice_dim", "split", "squeeze", "transpose", "unfold", "unsqueeze", "wrap_dim",
+    "Layout",
+    "as_strided",
+    "contiguous",
+    "contiguous_strides",
+    "diagonal",
+    "expand",
+    "is_contiguous",
+    "permute",
+    "reshape",
+    "select",
+    "slice_dim",
+    "split",
+    "squeeze",
+    "transpose",
+    "unfold",
+    "unsqueeze",
+    "wrap_dim",
 ]
 
 ZERO, ONE = IntExpr.of(0), IntExpr.of(1)
@@ -130,7 +145,9 @@ def select(x: Layout, dim: int, index: IntExpr) -> Layout:
     d = wrap_dim(dim, x.rank)
     if index.value is not None and index.value < 0:
         index = index + x.shape[d]
-    return Layout(x.shape[:d] + x.shape[d + 1 :], x.strides[:d] + x.strides[d + 1 :], x.offset + index * x.strides[d])
+    return Layout(
+        x.shape[:d] + x.shape[d + 1 :], x.strides[:d] + x.strides[d + 1 :], x.offset + index * x.strides[d]
+    )
 
 
 def slice_dim(
@@ -181,8 +198,9 @@ def diagonal(x: Layout, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Layout
     n = maximum(minimum(x.shape[a] - below, x.shape[b] - right), ZERO)
     base = x.offset if n.value == 0 else x.offset + below * x.strides[a] + right * x.strides[b]
     keep = [d for d in range(x.rank) if d not in (a, b)]
-    return Layout((*(x.shape[d] for d in keep), n),
-                  (*(x.strides[d] for d in keep), x.strides[a] + x.strides[b]), base)
+    return Layout(
+        (*(x.shape[d] for d in keep), n), (*(x.strides[d] for d in keep), x.strides[a] + x.strides[b]), base
+    )
 
 
 def unfold(x: Layout, dim: int, size: int, step: int) -> Layout:

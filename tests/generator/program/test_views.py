@@ -13,6 +13,7 @@ from opwright.generator.program.intexpr import IntExpr
 from opwright.generator.program.views import Layout
 
 torch = pytest.importorskip("torch")
+
 of = IntExpr.of
 
 
