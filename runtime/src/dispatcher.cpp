@@ -82,7 +82,12 @@ void Dispatcher::append_key(const OpEntry& op, const Invocation& call, bool rank
   for (size_t k = 0; k < op.signature.attrs.size(); ++k) {
     const AttrValue& value = call.attrs[k];
     key.push_back(static_cast<char>(value.tag));  // presence, and the category of a `scalar`
-    if (ranked && value.tag == AttrValue::Tag::Ints) key.push_back(static_cast<char>(value.ints.size()));
+    // The length of a list is constant in a kernel; a set of axes is not, unless ranks are.
+    AttrKind kind = op.signature.attrs[k].kind;
+    if (kind == AttrKind::Ints || kind == AttrKind::Floats || (ranked && kind == AttrKind::Axes)) {
+      int32_t n = static_cast<int32_t>(std::max(value.ints.size(), value.floats.size()));
+      bytes(&n, sizeof n);
+    }
     if (!op.signature.attrs[k].is_static) continue;
     switch (value.tag) {
       case AttrValue::Tag::Absent:
@@ -204,30 +209,49 @@ const Kernel* Dispatcher::insert(OpEntry& op, const Invocation& call, Resolution
   const Row& row = kernel->row;
   std::string where = "op '" + op.signature.name + "': the table row " + row.symbol;
   const Signature& signature = op.signature;
-  if (row.inputs.size() != signature.inputs.size() || row.outputs.size() != signature.outputs.size())
-    fail(ErrorKind::Runtime, where, " does not have the op's inputs and outputs");
+  if (row.outputs.size() != signature.outputs.size())
+    fail(ErrorKind::Runtime, where, " has ", row.outputs.size(), " outputs, the op ", signature.outputs.size());
   if (kernel->casts.empty()) kernel->casts.resize(call.flat.size());
   if (kernel->casts.size() != call.flat.size())
     fail(ErrorKind::Runtime, where, ": ", kernel->casts.size(), " casts for ", call.flat.size(), " inputs");
-  size_t flat = 0, list = 0;
-  for (size_t k = 0; k < row.inputs.size(); ++k) {
-    if (op.group.empty() && row.inputs[k].name != signature.inputs[k].name)
-      fail(ErrorKind::Runtime, where, " calls input '", signature.inputs[k].name, "' by another name: '",
-           row.inputs[k].name, "'");
-    if (row.inputs[k].list != signature.inputs[k].list)
-      fail(ErrorKind::Runtime, where, ": input '", row.inputs[k].name, "' is a list in one place only");
-    int32_t n = row.inputs[k].list ? call.list_len[list++] : 1;
+  // Row inputs are the op's, in order, but for optional ones that this call leaves out. Groups have no names yet.
+  size_t at_row = 0, flat = 0, list = 0;
+  std::vector<size_t> first_flat;
+  for (const InputSpec& input : signature.inputs) {
+    int32_t n = input.list ? call.list_len[list++] : 1;
+    bool absent = !input.list && call.flat[flat].kind == Operand::Kind::Absent;
+    bool listed = at_row < row.inputs.size() && (op.group.empty() ? row.inputs[at_row].name == input.name : !absent);
+    first_flat.push_back(flat);
+    kernel->inputs.push_back(input);
+    if (!listed) {
+      if (!absent && n > 0) fail(ErrorKind::Runtime, where, " lacks input '", input.name, "', which the call gives");
+      flat += static_cast<size_t>(n);
+      continue;
+    }
+    const Row::Input& have = row.inputs[at_row++];
+    kernel->inputs.back().name = have.name;
+    if (have.list != input.list)
+      fail(ErrorKind::Runtime, where, ": input '", have.name, "' is a list in one place only");
     for (int32_t j = 0; j < n; ++j, ++flat) {
       const Operand& operand = call.flat[flat];
       if (operand.kind == Operand::Kind::Absent) continue;
-      std::optional<DType> want = row.inputs[k].dtype;
-      if (!want) fail(ErrorKind::Runtime, where, ": input '", row.inputs[k].name, "' has no dtype");
-      if (operand.kind == Operand::Kind::Weak && !kernel->casts[flat]) kernel->casts[flat] = want;
+      if (!have.dtype) fail(ErrorKind::Runtime, where, ": input '", have.name, "' has no dtype");
+      if (operand.kind == Operand::Kind::Weak && !kernel->casts[flat]) kernel->casts[flat] = have.dtype;
       DType got = kernel->casts[flat].value_or(operand.dtype());
-      if (got != *want)
-        fail(ErrorKind::Runtime, where, ": input '", row.inputs[k].name, "' is ", dtype_name(got),
-             ", the kernel takes ", dtype_name(*want));
+      if (got != *have.dtype)
+        fail(ErrorKind::Runtime, where, ": input '", have.name, "' is ", dtype_name(got), ", the kernel takes ",
+             dtype_name(*have.dtype));
     }
+  }
+  if (at_row != row.inputs.size())
+    fail(ErrorKind::Runtime, where, " has an input '", row.inputs[at_row].name, "' that the op has not, or not there");
+  for (const Row::Output& output : row.outputs) {
+    int twin = -1;
+    for (const auto& [out, in] : row.inplace)
+      for (size_t k = 0; k < kernel->inputs.size(); ++k)
+        if (out == output.name && in == kernel->inputs[k].name && !kernel->inputs[k].list)
+          twin = static_cast<int>(first_flat[k]);
+    kernel->twin.push_back(twin);
   }
   for (const Row::Attr& attr : row.attrs) {
     int at = signature.find_attr(attr.name);
@@ -340,7 +364,7 @@ void Dispatcher::run(const OpEntry& op, const Kernel& kernel, const Invocation& 
   c.pool = &pool;
   c.max_threads = pool.threads();
 
-  if (int32_t status = kernel.symbols.infer(&c); status != OW_OK) raise_status(name, row, status, error, c.list_len);
+  if (int32_t status = kernel.symbols.infer(&c); status != OW_OK) raise_status(name, kernel, status, error, c.list_len);
 
   for (size_t k = 0; k < n_out; ++k) {
     Tensor& out = outputs[k];
@@ -352,19 +376,11 @@ void Dispatcher::run(const OpEntry& op, const Kernel& kernel, const Invocation& 
       for (size_t j = 0; j < k; ++j)
         if (may_share_memory(outputs[j], out))
           fail(ErrorKind::Value, name, ": outputs '", row.outputs[j].name, "' and '", row.outputs[k].name, "' overlap");
-      // Which flat input may be overwritten in place: the declared twin, unless it is a list.
-      int64_t twin = -1;
-      if (row.inplace[k] >= 0 && !row.inputs[static_cast<size_t>(row.inplace[k])].list) {
-        int64_t at = 0, list = 0;
-        for (int j = 0; j < row.inplace[k]; ++j)
-          at += row.inputs[static_cast<size_t>(j)].list ? call.list_len[list++] : 1;
-        twin = at;
-      }
       for (size_t j = 0; j < n_in; ++j) {
         const Operand& operand = call.flat[j];
         bool uncast = operand.kind == Operand::Kind::Tensor && descriptors[j].data == operand.tensor->data();
         if (!uncast || !may_share_memory(*operand.tensor, out)) continue;
-        if (static_cast<int64_t>(j) == twin && identical(*operand.tensor, out)) {
+        if (static_cast<int>(j) == kernel.twin[k] && identical(*operand.tensor, out)) {
           c.flags |= int32_t{1} << k;
           continue;
         }
@@ -378,7 +394,7 @@ void Dispatcher::run(const OpEntry& op, const Kernel& kernel, const Invocation& 
 
   Workspace workspace;
   int64_t bytes = kernel.symbols.workspace(&c);
-  if (bytes < 0) raise_status(name, row, -bytes, error, c.list_len);
+  if (bytes < 0) raise_status(name, kernel, -bytes, error, c.list_len);
   if (bytes > 0) {
     workspace.data = allocate(static_cast<size_t>(bytes));
     workspace.bytes = static_cast<size_t>(bytes);
@@ -387,7 +403,7 @@ void Dispatcher::run(const OpEntry& op, const Kernel& kernel, const Invocation& 
   }
   int32_t status = kernel.symbols.run(&c);
   for (size_t k = 0; k < n_out; ++k) outputs[k].storage->bump_version();
-  if (status != OW_OK) raise_status(name, row, status, error, c.list_len);
+  if (status != OW_OK) raise_status(name, kernel, status, error, c.list_len);
 }
 
 }  // namespace ow

@@ -279,7 +279,7 @@ void Binding::prepare(const Program& p, const Program::Node& node) {
   }
 
   if (int32_t status = kernel.symbols.infer(&c.call); status != OW_OK)
-    raise_status(node.op_name, kernel.row, status, c.error, c.call.list_len);
+    raise_status(node.op_name, kernel, status, c.error, c.call.list_len);
   for (size_t k = 0; k < n_out; ++k) {
     const Row::Output& output = kernel.row.outputs[k];
     OwShape& shape = c.shapes[k];
@@ -309,7 +309,7 @@ void Binding::prepare(const Program& p, const Program::Node& node) {
     c.pointers[n_in + k] = &c.tensors[n_in + k];
   }
   c.workspace_bytes = kernel.symbols.workspace(&c.call);
-  if (c.workspace_bytes < 0) raise_status(node.op_name, kernel.row, -c.workspace_bytes, c.error, c.call.list_len);
+  if (c.workspace_bytes < 0) raise_status(node.op_name, kernel, -c.workspace_bytes, c.error, c.call.list_len);
 }
 
 // ---- the memory plan ----

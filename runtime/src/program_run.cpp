@@ -170,7 +170,7 @@ void Program::execute(Binding& b, const Observer& observer, const std::unordered
           }
           c.error = OwError{OW_OK, -1, -1, -1, 0, 0};
           int32_t status = node.kernel->symbols.run(&c.call);
-          if (status != OW_OK) raise_status(node.op_name, node.kernel->row, status, c.error, c.call.list_len);
+          if (status != OW_OK) raise_status(node.op_name, *node.kernel, status, c.error, c.call.list_len);
         } catch (const Error& error) {
           fail_in(node, error);
         }

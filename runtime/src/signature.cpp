@@ -171,26 +171,17 @@ Row Row::from_json(const Json& json, const std::string& where) {
       row.rules.push_back({item.at("text", where).as_string(where), line != nullptr ? line->as_int(where) : 0});
     }
   }
-  row.inplace.assign(row.outputs.size(), -1);
-  if (const Json* inplace = json.find("inplace")) {
-    for (const auto& [output, input] : inplace->as_object(where)) {
-      int out = -1, in = -1;
-      for (size_t k = 0; k < row.outputs.size(); ++k)
-        if (row.outputs[k].name == output) out = static_cast<int>(k);
-      for (size_t k = 0; k < row.inputs.size(); ++k)
-        if (row.inputs[k].name == input.as_string(where)) in = static_cast<int>(k);
-      if (out < 0 || in < 0) fail(ErrorKind::Runtime, where, ": inplace names no such output or input: ", output);
-      row.inplace[static_cast<size_t>(out)] = in;
-    }
-  }
+  if (const Json* inplace = json.find("inplace"))
+    for (const auto& [output, input] : inplace->as_object(where))
+      row.inplace.emplace_back(output, input.as_string(where));
   return row;
 }
 
 namespace {
 
-std::string input_name(const Row& row, int32_t flat, const int32_t* list_len) {
+std::string input_name(const Kernel& kernel, int32_t flat, const int32_t* list_len) {
   int32_t at = 0, list = 0;
-  for (const Row::Input& input : row.inputs) {
+  for (const InputSpec& input : kernel.inputs) {
     int32_t n = input.list && list_len != nullptr ? list_len[list++] : 1;
     if (flat < at + n) return input.list ? cat("'", input.name, "[", flat - at, "]'") : "'" + input.name + "'";
     at += n;
@@ -208,9 +199,11 @@ std::string rule_text(const Row& row, int32_t which) {
 
 }  // namespace
 
-void raise_status(const std::string& op, const Row& row, int64_t status, const OwError& e, const int32_t* list_len) {
+void raise_status(const std::string& op, const Kernel& kernel, int64_t status, const OwError& e,
+                  const int32_t* list_len) {
+  const Row& row = kernel.row;
   std::string rule = rule_text(row, e.which);
-  auto input = [&] { return input_name(row, e.arg, list_len); };
+  auto input = [&] { return input_name(kernel, e.arg, list_len); };
   auto attr = [&] {
     bool known = e.arg >= 0 && static_cast<size_t>(e.arg) < row.attrs.size();
     return known ? "'" + row.attrs[static_cast<size_t>(e.arg)].name + "'" : cat("#", e.arg);

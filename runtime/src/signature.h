@@ -64,7 +64,7 @@ struct Signature {
   int find_attr(std::string_view name) const;
 };
 
-// The table row of one kernel (docs/internals.md).
+// The table row of one kernel (docs/internals.md). `inputs` leaves out optional ones that are absent in its calls.
 struct Row {
   struct Input {
     std::string name;
@@ -91,22 +91,24 @@ struct Row {
   std::vector<Attr> attrs;
   std::vector<Output> outputs;
   std::vector<Rule> rules;
-  std::vector<int> inplace;  // per output: index of the input that it may replace, or -1
+  std::vector<std::pair<std::string, std::string>> inplace;  // output, and the input whose memory it may take
 
   static Row from_json(const Json& json, const std::string& where);
 };
 
-// A resolved kernel. Lives for ever.
+// A resolved kernel: a row joined with the signature and with the calls it serves. Lives for ever.
 struct Kernel {
   Row row;
   KernelSymbols symbols;
+  std::vector<InputSpec> inputs;            // of the op, all of them
   std::vector<std::optional<DType>> casts;  // per flat input
   std::vector<int> attr_index;              // per row attribute: index in the signature
+  std::vector<int> twin;                    // per output: the flat input that it may overwrite, or -1
   std::string library;                      // path
 };
 
 // What the status of a kernel means in words: names op, argument and rule. `list_len` as in the call.
-[[noreturn]] void raise_status(const std::string& op, const Row& row, int64_t status, const OwError& error,
+[[noreturn]] void raise_status(const std::string& op, const Kernel& kernel, int64_t status, const OwError& error,
                                const int32_t* list_len);
 
 }  // namespace ow

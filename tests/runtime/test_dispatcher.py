@@ -170,6 +170,47 @@ def test_list_lengths_are_in_the_key(hook: Hook) -> None:
     assert [len(r["inputs"][0]) for r in hook.requests] == [1, 2]
 
 
+def test_lengths_of_attributes_are_in_the_key(hook: Hook) -> None:
+    """Of `ints`, which a kernel unrolls; not of `axes`, which are a set."""
+    registry.register_op(
+        {
+            "name": "sized",
+            "inputs": [{"name": "x"}],
+            "attrs": [{"name": "k", "kind": "ints"}, {"name": "over", "kind": "axes", "default": None}],
+            "outputs": [{"name": "y"}],
+        }
+    )
+    lengths: list[Any] = []
+
+    def answer(request: dict[str, Any]) -> dict[str, Any]:
+        lengths.append((request["attrs"]["k"], request["attrs"]["over"]))
+        row = hook.answer({"op": "status", "inputs": request["inputs"], "attrs": {}})
+        row["row"]["attrs"] = [{"name": "k", "kind": "ints"}, {"name": "over", "kind": "axes"}]
+        return row
+
+    registry.set_miss_hook(answer)
+    x = np.zeros(2, np.float32)
+    for k, over in [([0], None), ([0, 1], None), ([0], [0]), ([0], [0, 1]), ([0], 1), ([0, 5], None)]:
+        ow.ops.sized(x, k, over)
+    assert lengths == [([0], None), ([0, 1], None), ([0], [0])]
+
+
+def test_a_row_may_leave_out_absent_inputs(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = hook.answer
+
+    def without(request: dict[str, Any]) -> dict[str, Any]:
+        answer = right(request)
+        answer["row"]["inputs"] = [
+            i for i, given in zip(answer["row"]["inputs"], request["inputs"], strict=True) if given
+        ]
+        return answer
+
+    monkeypatch.setattr(hook, "answer", without)
+    x = np.zeros(5, np.float32)
+    assert ow.ops.told(x).tolist()[3] == 0
+    assert ow.ops.told(x, x).tolist()[3] == 1
+
+
 def test_registering_again_forgets(hook: Hook) -> None:
     x = np.zeros(3, np.float32)
     op = ow.ops.add
@@ -203,8 +244,8 @@ def test_an_error_of_the_hook_passes_through() -> None:
         (lambda a: a["row"].update(symbol="ow_nothing"), "has no symbol ow_nothing"),
         (lambda a: a.update(casts=[None]), "1 casts for 2 inputs"),
         (lambda a: a.update(casts=["f64", None]), "input 'a' is f64, the kernel takes f32"),
-        (lambda a: a["row"]["inputs"].pop(), "does not have the op's inputs and outputs"),
-        (lambda a: a["row"]["inputs"][1].update(name="z"), "calls input 'b' by another name"),
+        (lambda a: a["row"]["inputs"].pop(), "lacks input 'b', which the call gives"),
+        (lambda a: a["row"]["inputs"][1].update(name="z"), "lacks input 'b', which the call gives"),
         (lambda a: a["row"]["attrs"].append({"name": "q", "kind": "int"}), "has no attribute 'q'"),
         (
             lambda a: a["row"]["attrs"].append({"name": "alpha", "kind": "odd"}),
