@@ -15,7 +15,8 @@ How nodes become what
   the same   call on the same values is made once (random ones are not the same)
 
 May import: ir, views, aten, torch_compat (which imports torch).  To add a view: a line in `_VIEWS`; an overload
-whose arguments need another order before the table sees them: a line in `_PREPARE`; one that no map can say: `_COMPOSE`.
+whose arguments need another order before the table sees them: a line in `_PREPARE`; one that no map can say: a line
+in `_COMPOSE`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -156,7 +158,7 @@ def capture(
     `exported`: an ExportedProgram to convert instead of the module.  `report(stage, work)` runs `work` under a clock.
     Raises `CaptureError` with what each attempt said.
     """
-    clock = report or (lambda _, work: work())
+    clock = report or _unclocked
     failures: dict[str, list[str]] = {}  # reason → attempts that ended so
     attempts = _distinct(args, kwargs) if exported is None else [("as exported", lambda _: ())]
     last: Exception | None = None
@@ -165,17 +167,16 @@ def capture(
             ep = (
                 exported
                 if exported is not None
-                else clock("export", lambda a=axes: compat.export(module, args, kwargs, a))
+                else clock("export", partial(compat.export, module, args, kwargs, axes))
             )
-            core = clock("decompose", lambda e=ep: compat.decompose(e, keep))
+            core = clock("decompose", partial(compat.decompose, ep, keep))
             notes = tuple(
                 f"not captured with {' or '.join(tried)} dynamic: {why}" for why, tried in failures.items()
             )
-            return clock(
-                "convert",
-                lambda c=core, e=ep, d=dynamic, n=notes: _Converter(c, e, table, name, source).run(d, n),
-            )
-        except compat.MachineError:
+            converter = _Converter(core, ep, table, name, source)
+            done: Capture = clock("convert", partial(converter.run, dynamic, notes))
+            return done
+        except MachineError:
             raise
         except Exception as e:  # export raises whatever the model's own code raises
             failures.setdefault(_first_line(e), []).append(dynamic)
@@ -184,6 +185,10 @@ def capture(
     raise CaptureError(
         f"cannot capture {source}: {reasons}", hint="export needs a graph without branches on data"
     ) from last
+
+
+def _unclocked(stage: str, work: Callable[[], Any]) -> Any:
+    return work()
 
 
 def _distinct(args: Any, kwargs: Any) -> list[tuple[str, Callable[[Any], tuple[int, ...]]]]:
@@ -401,7 +406,7 @@ class Ref:
 
 
 #: What a node of the exported graph is here.
-Item: TypeAlias = "Ref | IntExpr | bool | int | float | str | None | tuple[Item, ...] | list[Item] | _Opaque"
+Item: TypeAlias = "Ref | IntExpr | bool | int | float | str | tuple[Item, ...] | list[Item] | _Opaque | None"
 
 
 @dataclass(frozen=True)
@@ -896,13 +901,13 @@ class _Converter:
             self.made[key] = tuple(out)
         ids = self.made[key]
         refs: list[Item] = [None] * len(results)
-        for k, id in zip(order, ids, strict=True):
-            if k is not None and id is not None:
-                v = self.values[id]
+        for k, made in zip(order, ids, strict=True):
+            if k is not None and made is not None:
+                v = self.values[made]
                 layout = views.contiguous(v.shape)
                 if prepared.permute is not None:
                     layout = views.permute(layout, prepared.permute)
-                refs[k] = Ref(id, v.dtype, layout)
+                refs[k] = Ref(made, v.dtype, layout)
         return tuple(refs) if many else refs[0]
 
     def unbacked(self, id: str, fake: Any) -> None:
@@ -975,7 +980,7 @@ class _Converter:
             return tuple(self.raw_attr(y) for y in x)
         if isinstance(x, IntExpr):
             return x.value if x.value is not None else x
-        return x.text if isinstance(x, _Opaque) else x  # type: ignore[no-any-return]
+        return x.text if isinstance(x, _Opaque) else x
 
 
 # ------------------------------------------------------------------------------------------------- helpers

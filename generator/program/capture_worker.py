@@ -18,6 +18,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -93,9 +94,8 @@ def work(
     first64: Any = None
     first: Any = None
     for k in range(count):
-        entry, tensors, out64 = clock(
-            "reference", lambda k=k: _record(model, captured, out / "records" / str(k), k, seed)
-        )
+        path = out / "records" / str(k)
+        entry, tensors, out64 = clock("reference", partial(_record, model, captured, path, k, seed))
         facts["records"].append(entry)
         if k == 0:
             first, first64 = tensors, out64

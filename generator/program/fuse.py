@@ -163,7 +163,7 @@ def _pointwise(p: Program, call: Call, spec_of: Callable[[str], OpSpec]) -> _Mem
         if len(spec.outputs) != 1 or any(t.is_list for t in spec.inputs.values()):
             return None
         given = dict(zip(spec.inputs, call.inputs, strict=True))
-        if any(isinstance(v, IntExpr) or (isinstance(v, tuple)) for v in call.attrs.values()):
+        if any(isinstance(v, IntExpr | tuple) for v in call.attrs.values()):
             return None
         operands = {n: _operand(p, a) for n, a in given.items() if a is not None}
         resolved = key_for_call(spec, operands, dict(call.attrs))
@@ -255,7 +255,10 @@ def _compose(p: Program, tree: Sequence[_Member]) -> tuple[str, str, tuple[Arg, 
     output = p.values[root.out].dtype
     compute = "".join(f"  {line}" for line in lines)
     kind = "broadcast" if len(leaves) > 1 else "batch"
-    meaning = f'dims: {{{PACK}: {kind}}}\ninputs: {{{inputs}}}\noutputs: {{y: "{output}[*{PACK}]"}}\ncompute: |\n{compute}'
+    meaning = (
+        f"dims: {{{PACK}: {kind}}}\ninputs: {{{inputs}}}\n"
+        f'outputs: {{y: "{output}[*{PACK}]"}}\ncompute: |\n{compute}'
+    )
     hash = hashlib.sha256(meaning.encode()).hexdigest()[:16]
     doc = ", ".join(dict.fromkeys(m.call.op for m in tree))
     cases = "[{B: [7, 5]}, {B: [0, 3]}, {B: []}, {B: [1025]}" + (
@@ -264,7 +267,8 @@ def _compose(p: Program, tree: Sequence[_Member]) -> tuple[str, str, tuple[Arg, 
     text = (
         f'op: group:{hash}\ndoc: "Composed of {doc}."\n{meaning}'
         f"{_grad(p, leaves, output)}"
-        f"test: {{cases: {cases}, layouts: [contiguous, transposed], values: [exact, normal, zeros, nan_inf], tol: bound}}\n"
+        f"test: {{cases: {cases}, layouts: [contiguous, transposed], values: [exact, normal, zeros, nan_inf], "
+        "tol: bound}\n"
     )
     return hash, text, tuple(leaves)
 

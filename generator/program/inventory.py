@@ -145,7 +145,8 @@ class Inventory:
     def show(self) -> str:
         """A line for each row, as people read it."""
         lines = [
-            f"{self.name}: {len(self.items)} calls, {len({i.op for i in self.items})} operators, {len(self.missing)} calls missing"
+            f"{self.name}: {len(self.items)} calls, {len({i.op for i in self.items})} operators, "
+            f"{len(self.missing)} calls missing"
         ]
         for r in self.rows():
             why = f"  {r.why}" if r.why else ""
@@ -206,7 +207,7 @@ def _item(p: Program, call: Call, site: Any) -> Item:
     )
     # Installed code is named from its package on: the same on every machine.
     for mark in ("/site-packages/", "/dist-packages/"):
-        where["file"] = where["file"].rpartition(mark)[2] or where["file"]
+        where["file"] = str(where["file"]).rpartition(mark)[2] or where["file"]
     return Item(
         call.id,
         call.op,

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -100,12 +100,12 @@ class ScalarArg:
     value: bool | int | float | IntExpr
 
 
-Arg: TypeAlias = "None | str | ScalarArg | tuple[Arg, ...]"
-AttrValue: TypeAlias = "None | bool | int | float | str | IntExpr | tuple[AttrValue, ...]"
+Arg: TypeAlias = "str | ScalarArg | tuple[Arg, ...] | None"
+AttrValue: TypeAlias = "bool | int | float | str | IntExpr | tuple[AttrValue, ...] | None"
 #: `(op, IntExpr, IntExpr)` with op in `eq ne lt le gt ge`, `("and" | "or", Cond, …)`, `("not", Cond)`.
 Cond: TypeAlias = "tuple[Any, ...]"
 
-_COMPARE = {
+_COMPARE: dict[str, tuple[str, Callable[[int, int], bool]]] = {
     "eq": ("==", lambda a, b: a == b),
     "ne": ("!=", lambda a, b: a != b),
     "lt": ("<", lambda a, b: a < b),
@@ -671,8 +671,8 @@ class _Verifier:
         sources = {b.name: b.value for b in p.inputs}
         for s in p.symbols.values():
             if s.source in sources or s.source in p.values:
-                v = p.values.get(sources.get(s.source, s.source))
-                if v is None or not 0 <= s.axis < v.rank or v.shape[s.axis] != IntExpr.of(s.name):
+                of = p.values.get(sources.get(s.source, s.source))
+                if of is None or not 0 <= s.axis < of.rank or of.shape[s.axis] != IntExpr.of(s.name):
                     self.fail(f"symbol {s.name}", f"is not axis {s.axis} of {s.source}")
             else:
                 self.fail(f"symbol {s.name}", f"comes from {s.source}, which is neither an input nor a value")
@@ -686,12 +686,12 @@ class _Verifier:
                 self.fail(f"{kind} {name}", "is bound twice")
             for b in bindings:
                 self.define(f"{kind} {b.name}", b.value)
-                v = p.values.get(b.value)
-                if v is None:
+                bound = p.values.get(b.value)
+                if bound is None:
                     continue
-                if v.kind != "tensor" or not is_contiguous(Layout(v.shape, v.strides)):
+                if bound.kind != "tensor" or not is_contiguous(Layout(bound.shape, bound.strides)):
                     self.fail(f"{kind} {b.name}", "is not a contiguous tensor")
-                if kind != "input" and any(n.value is None for n in v.shape):
+                if kind != "input" and any(n.value is None for n in bound.shape):
                     self.fail(f"{kind} {b.name}", "has an extent that is not a number")
                 if b.tie is not None and not any(w.name == b.tie and w.tie is None for w in p.weights):
                     self.fail(f"weight {b.name}", f"is tied to {b.tie}, which no weight holds")
@@ -706,8 +706,8 @@ class _Verifier:
         for b in p.outputs:
             if b.value not in self.defined:
                 self.fail(f"output {b.name}", f"is {b.value}, which is never made")
-        for s in p.state:
-            self.state(s)
+        for change in p.state:
+            self.state(change)
         raise_all(self.errors)
 
     def value(self, id: str, v: Value) -> None:

@@ -22,6 +22,7 @@ import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -424,12 +425,12 @@ def _inputs(module: Any, seed: int) -> Iterator[dict[str, Any]]:
     config = module.config
     main = getattr(module, "main_input_name", None) or names[0]
     makers: dict[str, list[Callable[[], Any]]] = {
-        name: [lambda s=s, n=name: _draw(n, s, config, generator) for s in shapes]
+        name: [partial(_draw, name, s, config, generator) for s in shapes]
         for name, shapes in _shapes(config).items()
     }
     pairs: list[list[str]] = []
-    text = [n for n in ("input_ids", "attention_mask") if n in names]
-    decoder = [n for n in ("decoder_input_ids",) if n in names]
+    text: list[str] = [n for n in ("input_ids", "attention_mask") if n in names]
+    decoder: list[str] = [n for n in ("decoder_input_ids",) if n in names]
     encoder_decoder = bool(getattr(config, "is_encoder_decoder", False)) or (decoder and main != "input_ids")
     if main == "input_ids" or (main not in makers and text):
         base = text + (decoder if encoder_decoder else [])

@@ -202,20 +202,19 @@ def values(
             case Copy(base=base, out=id):
                 out[id] = out[base]
             case Call(id=name, op="contiguous" | "cast") if name not in captured.origins:
-                (base,) = node.inputs
-                (id,) = node.out
-                assert isinstance(base, str) and id is not None
-                want = torch_want(p, id, dtype)
-                put(id, out[base].to(want) if out[base].dtype != want else out[base].clone())
+                (source,), (result,) = node.inputs, node.out
+                assert isinstance(source, str) and result is not None
+                want = torch_want(p, result, dtype)
+                put(result, out[source].to(want) if out[source].dtype != want else out[source].clone())
             case Call():
                 origin = captured.origins[node.id]
-                result = graph.env[by_node[origin.node].name]
-                for id, where in zip(node.out, origin.results, strict=True):
-                    if id is None or where is None:
+                results = graph.env[by_node[origin.node].name]
+                for written, where in zip(node.out, origin.results, strict=True):
+                    if written is None or where is None:
                         continue
                     k, order = where
-                    t = result[k] if isinstance(result, list | tuple) else result
-                    put(id, t if order is None else t.permute(order))
+                    t = results[k] if isinstance(results, list | tuple) else results
+                    put(written, t if order is None else t.permute(order))
             case Assert():
                 pass
     return out
@@ -366,8 +365,9 @@ def sensitivity(
                         dirty |= readers[k]
             got = graph.outputs(graph.env)
             worst = 0.0
-            for k, limit in bounds.items():
-                error = float((got[k].double() - outputs64[k]).abs().max()) if got[k].numel() else 0.0
+            for name, limit in bounds.items():
+                difference = (got[name].double() - outputs64[name]).abs()
+                error = float(difference.max()) if difference.numel() else 0.0
                 ratio = error / limit if limit > 0 else float(error > 0) * float("inf")
                 worst = max(worst, ratio) if ratio == ratio else float("inf")
             if worst > 1:

@@ -286,18 +286,18 @@ def _guard_int(e: ast.expr, extent: Callable[[str, int], IntExpr | None]) -> Int
         case ast.UnaryOp(op=ast.USub(), operand=x):
             return -_guard_int(x, extent)
         case ast.BinOp(left=a, op=op, right=b):
-            x, y = _guard_int(a, extent), _guard_int(b, extent)
+            left, right = _guard_int(a, extent), _guard_int(b, extent)
             match op:
                 case ast.Add():
-                    return x + y
+                    return left + right
                 case ast.Sub():
-                    return x - y
+                    return left - right
                 case ast.Mult():
-                    return x * y
+                    return left * right
                 case ast.FloorDiv():
-                    return floordiv(x, y)
+                    return floordiv(left, right)
                 case ast.Mod():
-                    return mod(x, y)
+                    return mod(left, right)
         case ast.Subscript(
             value=ast.Call(func=ast.Attribute(value=base, attr="size")), slice=ast.Constant(value=int() as d)
         ):
