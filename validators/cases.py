@@ -778,6 +778,8 @@ class _Builder:
                     a = (np.abs(a.astype(np.int64)) % 4).astype(a.dtype)  # counts, lengths
                     if attempt > 2:
                         a = np.sort(a.reshape(-1)).reshape(shape)  # offsets
+                elif attempt > 3 and t.dtype.is_float:
+                    a = np.sort(a.reshape(-1)).reshape(shape)  # boundaries
                 elif attempt > 1 and t.dtype.is_float:
                     a = np.abs(a)
                 place += t.dtype.is_inexact
