@@ -1,0 +1,250 @@
+"""Cases: reproducible, within the rules, of every class and layout that a spec asks for; refusals that must come."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from opwright.generator.bind import bind
+from opwright.generator.spec import load_spec_text
+from opwright.generator.types import DType
+from opwright.validators.cases import Case, CaseRefused, build_case, make_cases
+from opwright.validators.draws import VALUE_CLASSES, draw, draw_index
+from opwright.validators.layouts import LAYOUTS, applies, lay_out
+from opwright.validators.oracle import OracleRefusal, evaluate, output_shapes
+
+from .oracle_help import specs
+
+NAMES = [
+    "softmax",
+    "matmul",
+    "rms_norm",
+    "add",
+    "attention",
+    "index_put",
+    "cat",
+    "addmm",
+    "conv",
+    "argmax",
+    "clip",
+    "sum",
+]
+
+
+def contents(case: Case) -> list[tuple[str, bytes, tuple[int, ...]]]:
+    return [(n, np.ascontiguousarray(a).tobytes(), a.shape) for n, a in case.inputs.items()]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("tier", ["quick", "full"])
+def test_every_case_can_be_evaluated_or_is_refused_as_expected(name: str, tier: str) -> None:
+    spec = specs()[name]
+    report = make_cases(spec, tier, seed=3)
+    assert not report.refused
+    assert len(report) >= (8 if tier == "quick" else 40)
+    for case in report:
+        op = bind(spec, case.key)
+        if case.expect is None:
+            if tier == "quick":
+                evaluate(op, case.inputs, case.run_attrs)
+            else:
+                output_shapes(op, case.inputs, case.run_attrs)
+            continue
+        with pytest.raises(OracleRefusal) as e:
+            output_shapes(op, case.inputs, case.run_attrs)
+        assert (e.value.kind, e.value.which) == (case.expect.kind, case.expect.which)
+
+
+@pytest.mark.parametrize("name", ["softmax", "index_put", "conv", "addmm"])
+def test_a_case_is_made_again_from_its_name_and_seed(name: str) -> None:
+    spec = specs()[name]
+    for case in make_cases(spec, "quick", seed=5):
+        again = build_case(spec, case.name, 5)
+        assert contents(again) == contents(case)
+        assert again.key == case.key
+        assert again.run_attrs == case.run_attrs
+        assert case.name in case.repeat
+
+
+def test_another_seed_draws_other_shapes_and_contents() -> None:
+    spec = specs()["softmax"]
+    one, two = (make_cases(spec, "quick", seed=s) for s in (1, 2))
+    shapes = [[c.inputs["x"].shape for c in r if c.source.startswith("draw")] for r in (one, two)]
+    assert shapes[0] != shapes[1]
+    assert contents(one.cases[0]) != contents(two.cases[0])
+
+
+def test_declared_shapes_come_as_declared() -> None:
+    cases = {c.source: c for c in make_cases(specs()["matmul"], "quick")}
+    assert [a.shape for a in cases["case0"].inputs.values()] == [(3, 4), (4, 5)]
+    assert [a.shape for a in cases["case1"].inputs.values()] == [(3, 1, 17, 31), (2, 31, 9)]
+    lists = next(c for c in make_cases(specs()["cat"], "quick") if c.source == "case1")
+    assert [a.shape for a in lists.inputs.values()] == [(2, 3, 4), (2, 0, 4), (2, 7, 4)]
+    given = next(c for c in make_cases(specs()["addmm"], "quick") if c.source == "case1")
+    assert given.inputs["c"].shape == (4,)
+
+
+def test_full_covers_dtypes_values_layouts_and_ranks() -> None:
+    report = make_cases(specs()["softmax"], "full")
+    assert {t.dtype for c in report for _, t in c.tensors()} == {DType.F16, DType.BF16, DType.F32, DType.F64}
+    assert {"normal", "large", "all_equal", "one_neg_inf", "all_neg_inf", "nan_inf", "denormal"} <= {
+        c.value_class for c in report
+    }
+    assert {"contiguous", "transposed", "offset"} <= {c.layout for c in report}
+    assert len({c.inputs["x"].ndim for c in report}) >= 3
+    assert any(0 in c.inputs["x"].shape for c in report)
+    assert {c.declared for c in report} == {True, False}
+
+
+def test_dtypes_can_be_restricted() -> None:
+    report = make_cases(specs()["add"], "full", dtypes=[DType.F32, DType.I64])
+    assert {t.dtype for c in report for _, t in c.tensors()} == {DType.F32, DType.I64}
+
+
+def test_optional_inputs_are_left_out_too() -> None:
+    report = make_cases(specs()["rms_norm"], "quick")
+    assert any(c.operands["w"] is None for c in report)
+    assert any(dict(c.key.present) == {"w": True} for c in report)
+
+
+def test_every_value_of_a_static_attribute_is_tried() -> None:
+    report = make_cases(specs()["attention"], "quick")
+    assert {dict(c.key.static)["causal"] for c in report} == {True, False}
+
+
+def test_index_classes_point_into_the_axis() -> None:
+    report = make_cases(specs()["index_put"], "full")
+    found = {c.index_class for c in report if c.expect is None}
+    assert {"uniform", "same", "bounds", "negative"} <= found
+    for c in report:
+        if c.expect is None and c.inputs["i"].size:
+            n = c.inputs["x"].shape[0]
+            assert -n <= c.inputs["i"].min()
+            assert c.inputs["i"].max() < n
+
+
+def test_negative_positions_are_skipped_where_rules_forbid_them() -> None:
+    text = """
+op: rows
+types: {T: any, I: index}
+inputs: {w: "T[V]", i: "I[J]"}
+outputs: {y: "T[J]"}
+require: ["0 <= i[j]", "i[j] < V"]
+compute: |
+  y[j] = w[i[j]]
+grad: {none: not needed here}
+test: {cases: [{V: 5, J: 3}]}
+"""
+    report = make_cases(load_spec_text(text, "rows.yaml")[0], "quick")
+    assert not report.refused
+    assert any("negative" in name for name, _ in report.skipped)
+    assert {c.expect.text for c in report if c.expect and c.expect.kind == "data"} == {
+        "0 <= i[j]",
+        "i[j] < V",
+    }
+
+
+def test_every_rule_is_broken_once_and_axes_and_shapes_too() -> None:
+    report = make_cases(specs()["conv"], "quick")
+    broken = {c.expect.text for c in report if c.expect is not None and c.expect.kind == "require"}
+    assert broken == {"groups > 0", "C == G * groups", "O % groups == 0"}
+    kinds = {c.expect.kind for c in make_cases(specs()["softmax"], "quick") if c.expect is not None}
+    assert kinds == {"axis"}
+    assert "shape" in {c.expect.kind for c in make_cases(specs()["matmul"], "quick") if c.expect is not None}
+
+
+def test_what_cannot_be_built_says_why() -> None:
+    spec = specs()["softmax"]
+    for name in ("case9/f32/normal/contiguous/-/all", "case0/f32/normal/contiguous", "case0/f32/odd/contiguous/-/all",
+                 "case0/f32+f32/normal/contiguous/-/all", "case0/i64/normal/contiguous/-/all"):  # fmt: skip
+        with pytest.raises(CaseRefused):
+            build_case(spec, name, 0)
+    text = """
+op: pairs
+types: {T: float}
+inputs: {a: "T[N]", b: "T[N]"}
+attrs: {k: {type: int}}
+outputs: {z: "f32[N]"}
+require: ["k == N + 1"]
+compute: |
+  z[i] = f32(a[i]) + f32(b[i])
+grad: {none: not needed here}
+test: {cases: [{N: 4, k: 5}, {N: 4, k: 4}]}
+"""
+    report = make_cases(load_spec_text(text, "pairs.yaml")[0], "quick")
+    assert any("case1" in name and "k == N + 1" in why for name, why in report.refused)
+    assert any(c.source == "case0" for c in report)
+
+
+# ------------------------------------------------------------------------------------------------- contents
+
+
+@pytest.mark.parametrize("value_class", sorted(VALUE_CLASSES))
+@pytest.mark.parametrize(
+    "dtype", [DType.F32, DType.BF16, DType.F16, DType.F64, DType.I64, DType.U8, DType.BOOL, DType.C64]
+)
+def test_every_class_fits_every_dtype_and_shape(value_class: str, dtype: DType) -> None:
+    for shape in ((), (0, 3), (4, 5)):
+        a = draw(value_class, shape, dtype, np.random.default_rng(0))
+        assert a.shape == shape
+        if VALUE_CLASSES[value_class].finite and dtype.is_inexact:
+            assert np.isfinite(a.astype(np.complex128)).all()
+
+
+def test_classes_hold_what_their_names_say() -> None:
+    rng = np.random.default_rng(0)
+    f32 = DType.F32
+    weird = draw("nan_inf", (50,), f32, rng)
+    assert np.isnan(weird).any()
+    assert np.isinf(weird).any()
+    small = draw("denormal", (50,), f32, rng)
+    assert ((np.abs(small) < 2.0**-126) & (small != 0)).sum() > 10
+    zeros = draw("zeros", (50,), f32, rng)
+    assert np.signbit(zeros[zeros == 0]).any()
+    assert not np.signbit(zeros[zeros == 0]).all()
+    assert np.isneginf(draw("one_neg_inf", (6, 5), f32, rng)).sum(axis=1).tolist() == [1] * 6
+    assert np.ptp(draw("all_equal", (9,), f32, rng)) == 0
+    ints = draw("int_limits", (90,), DType.I32, rng)
+    assert {np.iinfo(np.int32).min, np.iinfo(np.int32).max} <= set(ints.tolist())
+
+
+@pytest.mark.parametrize("depth", [1, 64, 4096, 100_000])
+def test_exact_contents_keep_partial_sums_below_two_to_the_24th(depth: int) -> None:
+    rng = np.random.default_rng(depth)
+    a = draw("exact", (1000,), DType.F32, rng, depth=depth)
+    b = draw("exact", (1000,), DType.F32, rng, depth=depth, place=1)
+    assert np.all(a == np.rint(a))
+    assert np.abs(a).max() * np.abs(b).max() * (depth if depth > 1 else 1) <= 2**24
+    assert np.abs(a).max() >= min(100, 2**24 // depth // 2)
+
+
+def test_index_classes() -> None:
+    rng = np.random.default_rng(0)
+    assert len(set(draw_index("same", (20,), DType.I64, 5, rng).tolist())) == 1
+    assert set(draw_index("bounds", (50,), DType.I64, 5, rng).tolist()) == {0, 4}
+    assert draw_index("negative", (50,), DType.I32, 5, rng).min() < 0
+    assert draw_index("uniform", (0,), DType.I32, 0, rng).size == 0
+
+
+@pytest.mark.parametrize("layout", sorted(LAYOUTS))
+@pytest.mark.parametrize("shape", [(), (1,), (5,), (3, 4), (2, 1, 3), (0, 4), (2, 3, 4, 5)])
+def test_layouts_keep_contents_and_change_strides(layout: str, shape: tuple[int, ...]) -> None:
+    a = np.arange(np.prod(shape, dtype=int), dtype=np.float32).reshape(shape)
+    out = lay_out(a, layout, np.random.default_rng(0))
+    assert out.shape == shape
+    if layout != "expanded":
+        assert np.array_equal(out, a)
+    if not applies(layout, shape):
+        assert out.flags.c_contiguous
+    elif layout in ("transposed", "sliced"):
+        assert not out.flags.c_contiguous
+    elif layout == "expanded":
+        assert 0 in out.strides
+    elif layout == "negative":
+        assert any(s < 0 for s in out.strides)
+
+
+def test_memory_between_the_elements_is_poisoned() -> None:
+    out = lay_out(np.ones((4, 6), np.float32), "sliced", np.random.default_rng(0))
+    assert out.base is not None
+    assert np.isnan(out.base).any()
