@@ -347,8 +347,16 @@ def contract(a: Ball, b: Ball, axes: Sequence[int], shape: tuple[int, ...], dtyp
             spread = spread + mm(size_a, b.r)
         u = (wide.u + U64) * (3 if wide.is_complex else 1)
         whole = size + spread
-        products = spread + u * whole + n * least(wide)  # each product rounds once
-        r = products + float(sum_factor(np.asarray(n))) * (wide.u + U64) * (whole + products)
+        count = np.asarray(n)
+        some = [
+            (size != 0) if x.r is None else (size != 0) | (x.r != 0) for x, size in ((a, size_a), (b, size_b))
+        ]
+        if not all(s.all() for s in some):
+            count = np.rint(
+                mm(some[0].astype(np.float64), some[1].astype(np.float64))
+            )  # exact zeros do not round
+        products = spread + u * whole + count * least(wide)  # each product rounds once
+        r = products + sum_factor(count) * (wide.u + U64) * (whole + products)
         r = np.where(whole == 0, 0.0, r)
         if np.isfinite(unit):
             r = np.where(size <= 2.0 ** precision(wide) * unit, 0.0, r)

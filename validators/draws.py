@@ -74,7 +74,9 @@ def draw(value_class: str, shape: Shape, dtype: DType, rng: Rng, *, depth: int =
     if dtype.is_complex:
         part = DType.F32 if dtype is DType.C64 else DType.F64
         parts = [draw(value_class, shape, part, rng, depth=2 * depth, place=place) for _ in range(2)]
-        return (parts[0] + 1j * parts[1]).astype(ARRAY[dtype])
+        out = np.empty(shape, ARRAY[dtype])
+        out.real, out.imag = parts
+        return out
     if value_class == "exact":
         return to_array(_exact(shape, dtype, rng, depth, place), dtype)
     values = _FLOATS[value_class](shape, dtype, rng)
@@ -217,7 +219,9 @@ def draw_index(index_class: str, shape: Shape, dtype: DType, extent: int, rng: R
         case "bounds":
             out = np.where(rng.random(shape) < 0.5, 0, count - 1)
         case "negative":
-            out = rng.integers(-count, count, shape)
+            out = np.asarray(rng.integers(-count, count, shape))
+            if out.size:
+                out.reshape(-1)[int(rng.integers(out.size))] = -int(rng.integers(1, count + 1))
         case _:
             raise ValueError(f"no index class `{index_class}`")
     return np.asarray(out).astype(ARRAY[dtype])

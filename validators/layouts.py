@@ -71,7 +71,7 @@ def _offset(a: Array, rng: np.random.Generator) -> Array:
 def _negative(a: Array, rng: np.random.Generator) -> Array:
     """Negative strides along at least one axis."""
     flip = rng.integers(0, 2, a.ndim).astype(bool)
-    flip[int(rng.integers(a.ndim))] = True
+    flip[int(rng.choice([k for k, n in enumerate(a.shape) if n > 1]))] = True
     steps = tuple(slice(None, None, -1 if f else 1) for f in flip)
     return np.ascontiguousarray(a[steps])[steps]
 
@@ -94,7 +94,7 @@ def applies(layout: str, shape: tuple[int, ...]) -> bool:
         case "expanded":
             return any(n > 1 for n in shape)
         case "sliced" | "negative":
-            return len(shape) >= 1 and 0 not in shape
+            return any(n > 1 for n in shape) and 0 not in shape
         case "offset":
             return 0 not in shape
     return True
