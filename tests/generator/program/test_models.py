@@ -1,0 +1,276 @@
+"""Targets: what each kind gives, and one clear error for what gives no model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opwright.generator.errors import OpwrightError
+from opwright.generator.program import models
+from opwright.generator.program.models import TargetError, load, target_kind
+
+torch = pytest.importorskip("torch")
+
+SOURCE = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = torch.nn.Linear(4, 4)
+        self.drop = torch.nn.Dropout(0.5)
+
+    def forward(self, x, scale=1.0):
+        return self.drop(self.a(x)) * scale
+
+class Broken(torch.nn.Module):
+    def forward(self, x):
+        raise RuntimeError("no forward today")
+
+def make():
+    return Net(), (torch.ones(2, 4),)
+
+def named():
+    return Net(), (torch.ones(2, 4),), {"scale": 2.0}
+
+def lone():
+    return Net(), torch.ones(2, 4)
+
+def number():
+    return 5
+
+def no_module():
+    return "net", (torch.ones(2, 4),)
+
+def no_args():
+    return Net(), 3, 4
+
+def raises():
+    x = 1
+    raise ValueError("not today")
+
+def broken():
+    return Broken(), (torch.ones(2, 4),)
+
+constant = 5
+"""
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("targets") / "net.py"
+    path.write_text(SOURCE)
+    return path
+
+
+def test_a_function_gives_its_module_in_eval_mode(source: Path) -> None:
+    model = load(f"{source}:make")
+    assert model.name == "net" and not model.module.training and model.meta["weights"] == "given"
+    assert model.args[0].shape == (2, 4) and model.kwargs == {}
+    assert load(f"{source}:named").kwargs == {"scale": 2.0}
+    assert len(load(f"{source}:lone").args) == 1
+
+
+def test_given_weights_stay_as_they_are(source: Path) -> None:
+    torch.manual_seed(0)
+    want = torch.nn.Linear(4, 4).weight
+    assert torch.equal(load(f"{source}:make", seed=0).module.a.weight, want)
+    assert not torch.equal(load(f"{source}:make", seed=0, enlarge=True).module.a.weight, want)
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        ("number", "returned an object of type int"),
+        ("no_module", "returned an object of type str as the module"),
+        ("no_args", "as args and an object of type int as kwargs"),
+        ("raises", "raises() raised ValueError: not today"),
+        ("broken", "the module that broken() returned raised RuntimeError: no forward today"),
+        ("maek", "has no function maek"),
+        ("constant", "has no function constant"),
+    ],
+)
+def test_a_function_that_gives_no_model(source: Path, function: str, says: str) -> None:
+    with pytest.raises(TargetError) as e:
+        load(f"{source}:{function}")
+    assert says in e.value.message
+
+
+def test_the_line_that_raised(source: Path) -> None:
+    with pytest.raises(TargetError) as e:
+        load(f"{source}:raises")
+    assert e.value.place is not None and 'raise ValueError("not today")' in (e.value.place.text or "")
+
+
+def test_a_file_that_does_not_parse(tmp_path: Path) -> None:
+    path = tmp_path / "bad.py"
+    path.write_text("def make(:\n")
+    with pytest.raises(TargetError, match="is not Python") as e:
+        load(f"{path}:make")
+    assert e.value.place is not None and e.value.place.line == 1
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        ("model.pt", "is a pickle"),
+        ("model.PTH", "is a pickle"),
+        ("weights.bin", "is a pickle"),
+        ("x.pkl", "is a pickle"),
+        ("none.pt2", "there is no file"),
+        ("none.py:make", "there is no file"),
+        ("none.py", "is a file"),
+    ],
+)
+def test_forms_refused_without_running_anything(target: str, says: str) -> None:
+    with pytest.raises(TargetError, match=says) as e:
+        target_kind(target)
+    assert e.value.hint
+
+
+def test_a_function_name_that_is_none(source: Path) -> None:
+    with pytest.raises(TargetError, match="not the name of a function"):
+        target_kind(f"{source}:make it")
+
+
+def test_pt2(tmp_path: Path, source: Path) -> None:
+    model = load(f"{source}:make")
+    path = tmp_path / "net.pt2"
+    torch.export.save(torch.export.export(model.module, model.args), path)
+    again = load(str(path))
+    assert again.name == "net" and again.exported is not None
+    assert torch.equal(again.module(*again.args), model.module(*model.args))
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(TargetError, match="cannot be read"):
+        load(str(path))
+
+
+def test_an_unknown_type_says_what_is_near() -> None:
+    pytest.importorskip("transformers")
+    with pytest.raises(TargetError, match="neither a model type") as e:
+        load("lamma")
+    assert e.value.hint == "did you mean `llama`?"
+
+
+def test_the_tiny_llama_is_the_surveyed_one(model_of: Callable[[str], Any]) -> None:
+    meta = model_of("llama").meta
+    assert (
+        meta["model_class"] == "LlamaForCausalLM" and meta["scale"] == "tiny" and meta["weights"] == "random"
+    )
+    assert meta["kwargs"] == {
+        "head_dim": 16,
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "max_position_embeddings": 64,
+        "num_attention_heads": 4,
+        "num_hidden_layers": 2,
+        "num_key_value_heads": 2,
+        "vocab_size": 128,
+    }
+    assert meta["inputs"] == {"input_ids": [[2, 16], "int64"], "attention_mask": [[2, 16], "int64"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "model_class"),
+    [
+        ("gpt2", "GPT2LMHeadModel"),
+        ("bert", "BertForMaskedLM"),
+        ("vit", "ViTForImageClassification"),
+    ],
+)
+def test_the_head_that_uses_most_of_the_model(
+    name: str, model_class: str, model_of: Callable[[str], Any]
+) -> None:
+    assert model_of(name).meta["model_class"] == model_class
+
+
+def test_the_same_seed_gives_the_same_model(model_of: Callable[[str], Any]) -> None:
+    again = load("llama", seed=0)
+    want = dict(model_of("llama").module.named_parameters())
+    assert all(torch.equal(p, want[n]) for n, p in again.module.named_parameters())
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(again.kwargs.values(), model_of("llama").kwargs.values(), strict=True)
+    )
+    other = load("llama", seed=1)
+    assert not torch.equal(other.module.lm_head.weight, want["lm_head.weight"])
+
+
+class Roles(torch.nn.Module):  # type: ignore[misc]
+    """One parameter of each role that `rescale` tells apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(64, 32)
+        self.norm = torch.nn.LayerNorm(64)
+        self.embed = torch.nn.Embedding(10, 64)
+        self.conv = torch.nn.Conv2d(3, 8, 3)
+        self.batch = torch.nn.BatchNorm2d(8)
+        self.gate = torch.nn.Parameter(torch.full((64,), 1e-6))
+        self.rates = torch.nn.Parameter(torch.log(torch.arange(1.0, 17.0)).repeat(4, 1))
+        self.temperature = torch.nn.Parameter(torch.tensor(2.6592))
+        self.token = torch.nn.Parameter(torch.zeros(1, 1, 64))
+
+
+def test_rescale_reads_roles_from_values() -> None:
+    torch.manual_seed(0)
+    m = Roles()
+    rates, temperature = m.rates.detach().clone(), float(m.temperature.detach())
+    models.rescale(m, seed=0)
+    assert 0.1 < float(m.linear.weight.std()) < 0.3  # about gain / sqrt(fan)
+    assert 0.4 <= float(m.norm.weight.min()) < float(m.norm.weight.max()) <= 1.6
+    assert 0.1 < float(m.norm.bias.std()) < 0.6
+    assert 0.8 < float(m.embed.weight.std()) < 1.2
+    assert float(m.gate.min()) > 0.2  # a layer scale of 1e-6 would hide its block
+    assert (
+        float((m.rates / rates.clamp(min=1e-9))[:, 1:].min()) > 0.85
+    )  # decay rates keep their order of size
+    assert abs(float(m.temperature.detach()) / temperature - 1) <= 0.11
+    assert float(m.token.std()) > 0.1
+    assert float(m.batch.running_var.min()) >= 0.5 and float(m.batch.running_mean.abs().max()) > 0
+
+
+def test_rescale_of_the_same_seed_is_the_same() -> None:
+    weights = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        m = Roles()
+        models.rescale(m, seed=3)
+        weights.append(m.linear.weight.detach().clone())
+    assert torch.equal(*weights)
+
+
+def test_every_error_is_one_a_person_can_read(source: Path) -> None:
+    with pytest.raises(OpwrightError) as e:
+        load(f"{source}:raises")
+    assert "Traceback" not in e.value.render()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "name",
+    [
+        "t5",
+        "mixtral",
+        "mamba",
+        "resnet",
+        "whisper",
+        "clip",
+        "wav2vec2",
+        "mamba2",
+        "deepseek_v3",
+        "falcon_h1",
+        "detr",
+        "qwen2_vl",
+        "gemma3_text",
+        "swin",
+        "esm",
+        "bart",
+    ],
+)
+def test_odd_types_build_and_run(name: str) -> None:
+    model = load(name)
+    assert sum(p.numel() for p in model.module.parameters()) < models.MAX_PARAMETERS

@@ -1,0 +1,184 @@
+"""Eager's records: in f32 and f64, call by call, at fresh inputs; and which errors a comparison would notice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from opwright.generator.program import records
+from opwright.generator.program.capture import Capture, capture
+from opwright.generator.types import DType
+
+torch = pytest.importorskip("torch")
+
+
+class Net(torch.nn.Module):  # type: ignore[misc]
+    """Casts to f32 in its own code, as norms in transformers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.linspace(-1, 1, 32).reshape(4, 8))
+
+    def forward(self, x: Any, mask: Any) -> Any:
+        h = (x @ self.w).to(torch.float32)
+        h = h + torch.full((), 0.1, dtype=torch.float32) + torch.tensor(1 / 3)
+        return (h * mask.to(h.dtype).unsqueeze(-1)).softmax(-1)
+
+
+@pytest.fixture(scope="module")
+def net(everything: Any) -> tuple[Any, Capture]:
+    torch.manual_seed(0)
+    args = (torch.randn(2, 6, 4), torch.ones(2, 6, dtype=torch.int64))
+    module = Net()
+    model = SimpleNamespace(module=module, args=args, kwargs={}, meta={})
+    return model, capture(module, args, {}, everything, name="net", source="test")
+
+
+def test_f64_is_f64_even_where_the_model_casts(net: tuple[Any, Capture]) -> None:
+    model, _ = net
+    wide = records.eager(model.module, model.args, {}, DType.F64)["output"]
+    x, mask = model.args
+    w = model.module.w.double()
+    h = x.double() @ w + 0.1 + 1 / 3
+    # 1/3 was made as f32 by the model's own constant; everything else keeps 52 bits.
+    want = (h * mask.unsqueeze(-1)).softmax(-1)
+    assert wide.dtype == torch.float64 and float((wide - want).abs().max()) < 1e-8
+    assert model.module.w.dtype == torch.float32  # the module itself stays
+
+
+def test_the_graph_in_f64_is_eager_in_f64(net: tuple[Any, Capture]) -> None:
+    model, c = net
+    inputs = records.input_tensors(c, model.args, {})
+    values = records.values(c, inputs, DType.F64)
+    (out,) = c.program.outputs
+    wide = records.eager(model.module, model.args, {}, DType.F64)["output"]
+    assert values[out.value].dtype == torch.float64
+    assert float((values[out.value] - wide).abs().max()) < 1e-14
+
+
+def test_calls_come_in_order_with_their_own_inputs(net: tuple[Any, Capture]) -> None:
+    model, c = net
+    inputs = records.input_tensors(c, model.args, {})
+    got = list(records.record_eager(c, inputs))
+    assert [id for id, _, _ in got] == [k.id for k in c.program.calls]
+    softmax = next(g for g in got if g[0].startswith("_softmax"))
+    assert torch.equal(softmax[2][0], softmax[1][0].softmax(-1))
+    add = next(k for k in c.program.calls if k.op == "add")
+    assert len(next(g for g in got if g[0] == add.id)[1]) == len(add.inputs)
+
+
+def test_other_weights(net: tuple[Any, Capture]) -> None:
+    model, c = net
+    inputs = records.input_tensors(c, model.args, {})
+    other = records.values(c, inputs, tensors={"w": torch.zeros(4, 8)})
+    (out,) = c.program.outputs
+    assert torch.allclose(other[out.value], torch.full((), 1 / 8))
+
+
+def test_fresh_inputs_are_like_the_example(net: tuple[Any, Capture]) -> None:
+    model, c = net
+    x0, sizes0, _ = records.fresh(model, c, 0, seed=7)
+    x1, sizes1, out1 = records.fresh(model, c, 1, seed=8)
+    assert sizes0 != sizes1 and x0["x"].shape == (2, 6, 4) and x1["x"].shape != x0["x"].shape
+    assert not torch.equal(x0["x"], model.args[0])
+    assert x0["mask"].dtype == torch.int64 and set(x0["mask"].unique().tolist()) == {
+        0,
+        1,
+    }  # some rows lose their ends
+    assert bool((x0["mask"][:, 0] == 1).all())
+    assert torch.equal(records.fresh(model, c, 0, seed=7)[0]["x"], x0["x"])
+    args, kwargs = records.call_of(model, c, x1)
+    assert torch.equal(records.eager(model.module, args, kwargs)["output"], out1["output"])
+
+
+def test_sizes_that_the_model_refuses_are_not_used(everything: Any) -> None:
+    class Even(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return x.unflatten(1, (-1, 2)).sum(2)
+
+    args = (torch.randn(3, 8),)
+    c = capture(Even(), args, {}, everything, name="even", source="test")
+    model = SimpleNamespace(module=Even(), args=args, kwargs={}, meta={})
+    for k in (1, 2):
+        inputs, _, _ = records.fresh(model, c, k, seed=1)
+        assert inputs["x"].shape[1] % 2 == 0 and inputs["x"].shape != (3, 8)
+
+
+class Hidden(torch.nn.Module):  # type: ignore[misc]
+    """A block that hardly moves the output."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.a, self.scale = torch.nn.Linear(4, 4), scale
+
+    def forward(self, x: Any) -> Any:
+        return x + self.a(x).tanh() * self.scale
+
+
+@pytest.mark.parametrize(("scale", "seen"), [(1.0, True), (1e-9, False)])
+def test_sensitivity_tells_a_block_that_nobody_sees(scale: float, seen: bool, everything: Any) -> None:
+    torch.manual_seed(0)
+    args = (torch.randn(5, 4),)
+    c = capture(Hidden(scale), args, {}, everything, name="h", source="test")
+    got = records.sensitivity(c, records.input_tensors(c, args, {}))
+    assert got.total == 2 * len(c.program.calls)
+    assert (got.rate == 1.0) is seen
+    if not seen:
+        assert {id for id, _, _ in got.missed} >= {k.id for k in c.program.calls if k.op in ("addmm", "tanh")}
+
+
+def test_floats_that_end_in_integers_are_not_counted(everything: Any) -> None:
+    args = (torch.randn(5, 4),)
+
+    class Bucket(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return x * (x * 3).to(torch.int64).unsqueeze(0)
+
+    c = capture(Bucket(), args, {}, everything, name="b", source="test")
+    seen = records.reaching(c.program)
+    first, *_, last = c.program.calls
+    assert first.id not in seen and last.id in seen
+
+
+def test_a_norm_does_not_hide_one_percent(everything: Any) -> None:
+    """The same 1 % everywhere would pass through a norm unseen; each element has its own sign."""
+
+    class Normed(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            h = x * 2
+            return h * (h.pow(2).mean(-1, keepdim=True)).rsqrt()
+
+    args = (torch.randn(5, 16),)
+    c = capture(Normed(), args, {}, everything, name="n", source="test")
+    got = records.sensitivity(c, records.input_tensors(c, args, {}))
+    assert got.rate == 1.0
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "bert", "vit"])
+def test_the_skeleton_models_are_seen(
+    name: str, capture_of: Callable[[str], Capture], model_of: Callable[[str], Any]
+) -> None:
+    c, model = capture_of(name), model_of(name)
+    inputs, _, _ = records.fresh(model, c, 0, seed=100)
+    args, kwargs = records.call_of(model, c, inputs)
+    wide = records.eager(model.module, args, kwargs, DType.F64)
+    assert records.sensitivity(c, inputs, wide).rate >= 0.95
+
+
+def test_enlarged_weights_of_a_given_model(net: tuple[Any, Capture]) -> None:
+    model, c = net
+    inputs = records.input_tensors(c, model.args, {})
+    before = model.module.w.detach().clone()
+    tensors, wide = records.enlarged(model, c, inputs, seed=0)
+    assert torch.equal(model.module.w, before) and not torch.equal(tensors["w"], before)
+    got = records.values(c, inputs, tensors=tensors)[c.program.outputs[0].value]
+    assert float((got.double() - wide["output"]).abs().max()) < 1e-5
+
+
+def test_bound_is_four_times_eagers_own_and_a_little() -> None:
+    wide = torch.tensor([1.0, -2.0], dtype=torch.float64)
+    assert records.bound((wide + 1e-3).float(), wide) == pytest.approx(4e-3 + 16 * 2**-24, rel=1e-3)
+    assert records.bound(torch.zeros(0), torch.zeros(0, dtype=torch.float64)) == 0.0

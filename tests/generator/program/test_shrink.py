@@ -1,0 +1,232 @@
+"""Shrinking: fields by meaning, on made-up configurations and on a few real ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from opwright.generator.program.shrink import attempts, shrink
+
+
+class Config:
+    """What every configuration of transformers has."""
+
+    model_type = "made-up"
+
+    def to_diff_dict(self) -> dict[str, Any]:
+        return {}
+
+
+@dataclass
+class Decoder(Config):
+    vocab_size: int = 32000
+    hidden_size: int = 4096
+    intermediate_size: int = 11008
+    num_hidden_layers: int = 32
+    num_attention_heads: int = 32
+    num_key_value_heads: int = 8
+    head_dim: int = 128
+    max_position_embeddings: int = 2048
+    type_vocab_size: int = 2
+    use_cache: bool = True
+    rms_norm_eps: float = 1e-6
+    hidden_act: str = "silu"
+    pad_token_id: int = 31999
+    eos_token_id: Any = 2
+    image_token_id: int = 31000
+    video_token_id: int = 31001
+
+
+def test_sizes_by_meaning() -> None:
+    assert shrink(Decoder) == {
+        "vocab_size": 128,
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "max_position_embeddings": 64,
+        "pad_token_id": 0,
+        "image_token_id": 127,
+        "video_token_id": 126,
+    }
+
+
+def test_nothing_grows() -> None:
+    @dataclass
+    class Small(Decoder):
+        hidden_size: int = 32
+        num_hidden_layers: int = 1
+        vocab_size: int = 100
+
+    assert not {"hidden_size", "num_hidden_layers", "vocab_size"} & shrink(Small).keys()
+
+
+@dataclass
+class Mixed(Config):
+    hidden_size: int = 2048
+    num_hidden_layers: int = 24
+    num_attention_heads: int = 16
+    layer_types: list[str] = field(default_factory=lambda: (["sliding"] * 5 + ["full"]) * 4)
+    no_rope_layers: list[int] = field(default_factory=lambda: [1] * 24)
+    num_local_experts: int = 64
+    num_experts_per_tok: int = 8
+    moe_intermediate_size: int = 1408
+    n_routed_experts: int = 256
+    first_k_dense_replace: int = 3
+    sliding_window: int = 4096
+    kv_lora_rank: int = 512
+    num_key_value_heads: int = 16
+
+
+def test_layers_keep_every_kind() -> None:
+    got = shrink(Mixed)
+    assert (
+        got["num_hidden_layers"] == 2
+        and got["layer_types"] == ["sliding", "full"]
+        and got["no_rope_layers"] == [1, 1]
+    )
+    assert got["first_k_dense_replace"] == 1 and got["sliding_window"] == 8
+
+
+def test_experts_and_latent_attention() -> None:
+    got = shrink(Mixed)
+    assert (
+        got["num_local_experts"],
+        got["n_routed_experts"],
+        got["num_experts_per_tok"],
+        got["moe_intermediate_size"],
+    ) == (4, 4, 2, 32)
+    assert got["num_key_value_heads"] == got["num_attention_heads"] == 4 and got["kv_lora_rank"] == 16
+
+
+def test_images_are_a_few_patches() -> None:
+    @dataclass
+    class Vision(Config):
+        hidden_size: int = 768
+        image_size: int = 224
+        patch_size: int = 14
+
+    assert shrink(Vision)["image_size"] == 56
+
+
+def test_a_state_space_mixer_adds_up() -> None:
+    @dataclass
+    class Ssm(Config):
+        hidden_size: int = 4096
+        num_heads: int = 128
+        head_dim: int = 64
+        expand: int = 2
+        n_groups: int = 8
+        state_size: int = 128
+        num_hidden_layers: int = 64
+
+    got = shrink(Ssm)
+    assert (
+        got["num_heads"] * got["head_dim"] == 2 * got["hidden_size"]
+        and got["num_heads"] % got["n_groups"] == 0
+    )
+
+
+def test_rotary_sections_add_up_to_half_a_head() -> None:
+    @dataclass
+    class Rope(Config):
+        hidden_size: int = 3584
+        num_attention_heads: int = 28
+        rope_parameters: dict[str, Any] = field(
+            default_factory=lambda: {
+                "rope_type": "default",
+                "mrope_section": [16, 24, 24],
+                "original_max_position_embeddings": 8192,
+            }
+        )
+
+    got = shrink(Rope)["rope_parameters"]
+    assert sum(got["mrope_section"]) == 8 and got["original_max_position_embeddings"] == 32
+
+
+def test_nested_configurations() -> None:
+    @dataclass
+    class Outer(Config):
+        text_config: Any = field(default_factory=Decoder)
+        image_token_id: int = 40000
+
+    got = shrink(Outer)
+    assert got["text_config"].hidden_size == 64 and got["text_config"].vocab_size == 128
+    assert got["image_token_id"] == 127
+
+
+def test_attempts_change_less_and_less() -> None:
+    kwargs = list(attempts(Decoder))
+    assert kwargs[0] == shrink(Decoder)
+    assert len(kwargs) > 3 and "num_hidden_layers" not in kwargs[-1]
+    assert len({repr(sorted(k.items())) for k in kwargs}) == len(kwargs)
+
+
+def test_a_refusing_configuration_is_passed_over() -> None:
+    @dataclass
+    class Never(Decoder):
+        def __post_init__(self) -> None:
+            raise ValueError("no")
+
+    assert list(attempts(Never)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "want"),
+    [
+        ("MixtralConfig", {"num_local_experts": 4, "hidden_size": 64, "num_hidden_layers": 2}),
+        (
+            "T5Config",
+            {
+                "d_ff": 128,
+                "d_kv": 16,
+                "d_model": 64,
+                "num_decoder_layers": 2,
+                "num_heads": 4,
+                "num_layers": 2,
+                "vocab_size": 128,
+            },
+        ),
+        (
+            "GPT2Config",
+            {
+                "n_embd": 64,
+                "n_head": 4,
+                "n_layer": 2,
+                "n_positions": 64,
+                "vocab_size": 128,
+                "bos_token_id": 1,
+                "eos_token_id": 2,
+            },
+        ),
+        (
+            "ViTConfig",
+            {
+                "hidden_size": 64,
+                "image_size": 64,
+                "intermediate_size": 128,
+                "num_attention_heads": 4,
+                "num_hidden_layers": 2,
+            },
+        ),
+        (
+            "BertConfig",
+            {
+                "hidden_size": 64,
+                "intermediate_size": 128,
+                "max_position_embeddings": 64,
+                "num_attention_heads": 4,
+                "num_hidden_layers": 2,
+                "vocab_size": 128,
+            },
+        ),
+    ],
+)
+def test_surveyed_configurations(name: str, want: dict[str, Any]) -> None:
+    transformers = pytest.importorskip("transformers")
+    got = shrink(getattr(transformers, name))
+    assert {k: got.get(k) for k in want} == want
