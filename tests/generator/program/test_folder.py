@@ -175,7 +175,7 @@ def test_damage_is_one_clear_error(whole: Path, damage: Callable[[Path], None], 
         read_folder(whole)
 
 
-@pytest.mark.parametrize("dtype", [d for d in DType])
+@pytest.mark.parametrize("dtype", list(DType))
 def test_every_dtype_in_safetensors(dtype: DType, tmp_path: Path) -> None:
     x = np.array([[0, 1, 1], [1, 0, 1]]).astype(folder.numpy_dtype(dtype))
     write_tensors(tmp_path / "x.safetensors", {"x": x, "empty": x[:0], "one": x[0, 0]})

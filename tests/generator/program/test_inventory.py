@@ -6,10 +6,11 @@ import json
 from typing import Any
 
 import pytest
-from small_program import of, small
 
 from opwright.generator.program.inventory import Inventory, InventoryError, inventory, judge, request_of
 from opwright.generator.program.ir import Call, ScalarArg
+
+from .small_program import of, small
 
 
 def made() -> Inventory:

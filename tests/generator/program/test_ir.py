@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small_program import S, of, small, tensor
 
 from opwright.generator.errors import OpwrightError
 from opwright.generator.program import ir
@@ -30,6 +29,8 @@ from opwright.generator.program.ir import (
     View,
 )
 from opwright.generator.types import DType
+
+from .small_program import S, of, small, tensor
 
 
 def test_round_trip_is_exact() -> None:
