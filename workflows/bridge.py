@@ -25,6 +25,7 @@ from ..generator.errors import OpwrightError, did_you_mean
 from ..generator.normal import normalise, verify
 from ..generator.program.aten import AtenRow
 from ..generator.spec import AtenEntry, Only, OpSpec, aten_row, load_spec
+from ..generator.spec_model import MapTarget
 from ..generator.types import DType, Operand
 from .workbench import Workbench, targets_of
 
@@ -138,7 +139,7 @@ def aten_rows(specs: Iterable[OpSpec]) -> dict[str, tuple[AtenRow, ...]]:
 def _row(spec: OpSpec, entry: AtenEntry) -> AtenRow:
     from ..generator.program import aten
 
-    def target(to: str | Only | None) -> Any:
+    def target(to: MapTarget) -> aten.Target:
         return (
             aten.Only(tuple(to.value) if isinstance(to.value, list) else to.value)
             if isinstance(to, Only)
@@ -162,8 +163,8 @@ def _row(spec: OpSpec, entry: AtenEntry) -> AtenRow:
 
 
 @dataclass(frozen=True)
-class _Wanted:
-    """One request, resolved: whose kernel, for which key."""
+class Wanted:
+    """One request, resolved: whose kernel, for which key, and which inputs are cast before."""
 
     spec: OpSpec
     resolved: Resolved
@@ -233,9 +234,13 @@ class Bridge:
             for w, text, path in zip(wanted, texts, libraries, strict=True)
         ]
 
-    def wanted(self, request: Request) -> _Wanted:
+    def wanted(self, request: Request) -> Wanted:
         """The spec and key of a request."""
-        spec = self.spec_of(request)
+        return self.resolve(self.spec_of(request), request)
+
+    @staticmethod
+    def resolve(spec: OpSpec, request: Request) -> Wanted:
+        """The key of a request to this spec.  Raises `DomainError` where the spec does not admit it."""
         inputs: dict[str, Operand | Sequence[Operand] | None] = {}
         order: list[str | None] = []  # flat names in call order, None: absent
         for name, given in zip(spec.inputs, request["inputs"], strict=True):
@@ -250,7 +255,7 @@ class Bridge:
         casts = tuple(
             resolved.casts[n].value if n is not None and n in resolved.casts else None for n in order
         )
-        return _Wanted(spec, resolved, casts)
+        return Wanted(spec, resolved, casts)
 
     def spec_of(self, request: Request) -> OpSpec:
         """The spec that a request means: of a program folder, or one that was installed."""

@@ -54,14 +54,10 @@ def _attr(spec: OpSpec, name: str) -> str:
         out["default"] = json.dumps(show(a.default_expr))
     elif a.has_default:
         out["default"] = json.dumps(list(a.default) if isinstance(a.default, tuple) else a.default)
-    if a.static:
-        out["static"] = (
-            "true"
-            if a.static is True
-            else a.static
-            if isinstance(a.static, str)
-            else json.dumps(f"in ({', '.join(map(str, a.static))})")
-        )
+    if isinstance(a.static, tuple):
+        out["static"] = json.dumps(f"in ({', '.join(map(str, a.static))})")
+    elif a.static:
+        out["static"] = a.static if isinstance(a.static, str) else "true"
     if a.empty:
         out["empty"] = a.empty
     return _flow(out)

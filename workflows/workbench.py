@@ -15,7 +15,8 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 from ..generator.errors import OpwrightError, did_you_mean
-from ..generator.spec import AtenEntry, Only, OpSpec, Registry, load_spec
+from ..generator.spec import AtenEntry, OpSpec, Registry, load_spec
+from ..generator.spec_model import MapTarget
 from ..validators import evidence
 from ..validators.evidence import Evidence, Freshness
 from .config import Config, find
@@ -133,7 +134,9 @@ class Workbench:
 def _registry(folders: tuple[Path, ...]) -> Registry:
     """The operators of some folders; a process that asks again reads only what has changed since."""
     files = (p for f in folders for p in sorted(f.rglob("*.yaml")))
-    return Registry(_specs(folders, tuple((str(p), s.st_mtime_ns, s.st_size) for p in files if (s := p.stat()))))
+    return Registry(
+        _specs(folders, tuple((str(p), s.st_mtime_ns, s.st_size) for p in files if (s := p.stat())))
+    )
 
 
 @lru_cache(maxsize=8)
@@ -156,6 +159,6 @@ def entries_text(spec: OpSpec) -> list[str]:
     return [e.overload for e in spec.aten]
 
 
-def targets_of(entry: AtenEntry, spec: OpSpec) -> Sequence[tuple[str, str | Only | None]]:
+def targets_of(entry: AtenEntry, spec: OpSpec) -> Sequence[tuple[str, MapTarget]]:
     """An entry's pairs, spelled out where the spec says only the overload's name."""
     return entry.map if entry.map is not None else tuple((n, n) for n in (*spec.inputs, *spec.attrs))

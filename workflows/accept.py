@@ -1,0 +1,353 @@
+"""`opwright validate` and `opwright accept`: the judge on our own kernels; accept writes the evidence of what passed.
+
+Several operators are judged in processes of their own, for the judge computes; each verdict comes back as data.
+May import: bridge, workbench, validators.  To add a fact to the evidence: validators/evidence.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+import click
+
+from .. import toolchain
+from ..errors import EXIT_FAILED, EXIT_OK, ErrorGroup, OpwrightError
+from ..generator.bound import KernelText
+from ..generator.errors import MachineError
+from ..generator.spec import OpSpec
+from ..validators import evidence
+from ..validators.verdict import Verdict
+from . import console
+from .bridge import Bridge, Emitted
+from .command import command, jobs_option, json_option, seed_option
+from .console import Progress
+from .workbench import Workbench
+
+__all__ = ["Job", "Judged", "accept", "judge_all", "judge_spec", "validate"]
+
+
+class AcceptError(OpwrightError):
+    """A judgement is asked for in a way that does not fit together."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One judgement, as data: the operator (as it was named), and how it is judged."""
+
+    op: str
+    tier: str = "full"
+    seed: int = 0
+    gates: tuple[str, ...] | None = None
+    case: str | None = None
+    dialect: str | None = None
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What came of a job: a verdict with the texts that it is about, or an error that kept it from being judged."""
+
+    job: Job
+    verdict: Verdict | None = None
+    texts: tuple[KernelText, ...] = ()
+    error: OpwrightError | None = None
+
+    @property
+    def passed(self) -> bool:
+        return self.verdict is not None and self.verdict.passed
+
+
+def judge_spec(bench: Workbench, spec: OpSpec, job: Job, progress: Progress | None = None) -> Judged:
+    """Judge one operator's own kernels in this process."""
+    from ..validators.judge import judge
+
+    source = Emitted(Bridge(bench, job.dialect), spec)
+
+    def tell(gate: str, done: int, total: int) -> None:
+        if progress is not None:
+            progress.step(f"{spec.op}: {gate}", *((done, total) if total else (None, None)))
+
+    verdict = judge(spec, source, tier=job.tier, seed=job.seed, gates=job.gates, case=job.case, progress=tell)
+    return Judged(job, verdict, tuple(source.texts))
+
+
+def _judge_here(start: str, job: Job) -> Judged:
+    """A job in a process of its own; errors come back as data."""
+    try:
+        bench = Workbench.here(Path(start))
+        return judge_spec(bench, bench.one(job.op), job)
+    except OpwrightError as error:
+        return Judged(job, error=error)
+
+
+def judge_all(bench: Workbench, jobs: Sequence[Job], workers: int, progress: Progress) -> Iterator[Judged]:
+    """Judge many; each as it ends.  A machine's fault ends the rest."""
+    if len(jobs) == 1 or workers == 1:
+        for job in jobs:
+            try:
+                found = judge_spec(bench, bench.one(job.op), job, progress)
+            except OpwrightError as error:
+                found = Judged(job, error=error)
+            _stop_at_machine(found)
+            yield found
+        return
+    pool = ProcessPoolExecutor(min(workers, len(jobs)), get_context("spawn"), _quiet)
+    try:
+        todo: set[Future[Judged]] = {pool.submit(_judge_here, os.getcwd(), job) for job in jobs}
+        total, done = len(todo), 0
+        while todo:
+            progress.step("judging", done, total)
+            ready, todo = wait(todo, return_when=FIRST_COMPLETED)
+            for future in ready:
+                done += 1
+                found = future.result()
+                _stop_at_machine(found)
+                yield found
+    finally:
+        _end(pool)
+
+
+def _quiet() -> None:
+    """Ctrl-C is the parent's to answer: it ends the pool."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _end(pool: ProcessPoolExecutor) -> None:
+    """Stop the workers at once: what they build goes to temporary names."""
+    children = list((getattr(pool, "_processes", None) or {}).values())
+    pool.shutdown(wait=False, cancel_futures=True)
+    for child in children:
+        child.terminate()
+    for child in children:
+        child.join(10)
+
+
+def _stop_at_machine(found: Judged) -> None:
+    if isinstance(found.error, OpwrightError) and found.error.exit_code == MachineError.exit_code:
+        raise found.error
+
+
+# ---- what is stale -----------------------------------------------------------------------------------------------
+
+
+def text_now(bench: Workbench, spec: OpSpec, dialect: str, tier: str = "full") -> str | None:
+    """The hash of the text that the judge would be given today; None where nothing can be printed here."""
+    from ..generator.errors import SpecError
+    from ..validators.judge import judged_keys
+
+    source = Emitted(Bridge(bench, dialect), spec)
+    try:
+        keys = judged_keys(spec, tier)
+        texts = [*source.forward(keys), *source.gradient(keys)]
+    except SpecError:
+        return None
+    return evidence.text_hash(texts)
+
+
+def stale(bench: Workbench, specs: Iterable[OpSpec], dialect: str) -> list[tuple[OpSpec, str]]:
+    """The operators whose evidence does not hold for today's meaning and text, and why."""
+    out = []
+    for spec in specs:
+        state = bench.standing(spec)
+        if state.state == evidence.FRESH:
+            state = bench.standing(spec, dialect, text_now(bench, spec, dialect))
+        if state.state != evidence.FRESH:
+            out.append((spec, state.reason))
+    return out
+
+
+# ---- the commands ------------------------------------------------------------------------------------------------
+
+
+def _jobs(
+    bench: Workbench,
+    ops: tuple[str, ...],
+    every: bool,
+    only_stale: bool,
+    dialect: str,
+    make: Callable[[str], Job],
+) -> list[Job]:
+    if every == bool(ops):
+        raise AcceptError(
+            "nothing to judge" if not ops else "--all and names are two answers to one question",
+            hint="name operators, or say --all",
+        )
+    specs = bench.registry.all() if every else bench.select(ops)
+    if only_stale:
+        specs = [s for s, _ in stale(bench, specs, dialect)]
+    names = {s.op: s for s in specs}
+    return [make(_address(ops, name, spec)) for name, spec in names.items()]
+
+
+def _address(ops: tuple[str, ...], name: str, spec: OpSpec) -> str:
+    """How another process finds the spec: by its file where a file was named, else by its name."""
+    return f"{spec.file}:{name}" if any(o.endswith((".yaml", ".yml")) or ".yaml:" in o for o in ops) else name
+
+
+def _print(found: Judged, *, quiet: bool) -> None:
+    verdict = found.verdict
+    if verdict is None:
+        assert found.error is not None
+        console.note(found.error.render())
+        return
+    word = "passed" if verdict.passed else "FAILED"
+    cases = sum(g.cases for g in verdict.gates)
+    meaning = verdict.source or "not judged"
+    console.say(
+        f"{verdict.op}: {word} ({verdict.dialect}, {verdict.tier}, {cases} cases, meaning: {meaning})"
+    )
+    if not quiet or not verdict.passed:
+        for line in verdict.lines():
+            console.say(f"  {line}")
+
+
+def _finish(results: list[Judged], as_json: bool) -> int:
+    """JSON where it is asked for; the exit code."""
+    errors = [r.error for r in results if r.error is not None]
+    if as_json:
+        console.print_json(
+            {
+                "ok": all(r.passed for r in results),
+                "ops": [r.verdict.to_json() for r in results if r.verdict is not None],
+                "errors": [e.to_json() for e in errors],
+            }
+        )
+    if any(r.verdict is not None and not r.verdict.passed for r in results):
+        return EXIT_FAILED
+    if errors:
+        return ErrorGroup(errors).exit_code
+    return EXIT_OK
+
+
+def _dialect(name: str | None) -> str:
+    if name is None:
+        return toolchain.native_dialect()
+    return toolchain.require_dialect(name).name
+
+
+@command(
+    "validate",
+    example=[
+        "opwright validate softmax",
+        "opwright validate specs/ops/norm/softmax.yaml --tier full",
+        "opwright validate softmax --gate numerics --seed 7",
+    ],
+)
+@click.argument("ops", nargs=-1, metavar="[OP]...")
+@click.option("--all", "every", is_flag=True, help="Every operator of this workbench.")
+@click.option(
+    "--tier",
+    type=click.Choice(["quick", "full"]),
+    default="quick",
+    show_default=True,
+    help="quick: about a second each; full: what `accept` demands.",
+)
+@click.option(
+    "--gate", "gates", multiple=True, metavar="NAME", help="Only this gate; may be given several times."
+)
+@click.option("--case", default=None, metavar="NAME", help="Only this case: what a failure says repeats it.")
+@click.option(
+    "--dialect", default=None, metavar="NAME", help="Kernels for this dialect (default: this machine's best)."
+)
+@seed_option
+@jobs_option
+@json_option
+def validate(
+    ops: tuple[str, ...],
+    every: bool,
+    tier: str,
+    gates: tuple[str, ...],
+    case: str | None,
+    dialect: str | None,
+    seed: int | None,
+    jobs: int,
+    as_json: bool,
+) -> int:
+    """Judge an op's kernels; nothing is written.
+
+    OP is an operator's name or the path of a spec file.  Exit code 1: something was judged and failed.
+    """
+    bench = Workbench.here()
+    if case is not None and len(ops) != 1:
+        raise AcceptError("--case belongs to one operator", hint="opwright validate OP --case NAME")
+    name = _dialect(dialect)
+
+    def make(op: str) -> Job:
+        return Job(op, tier, seed or 0, tuple(gates) or None, case, name)
+
+    todo = _jobs(bench, ops, every, False, name, make)
+    results: list[Judged] = []
+    with console.progress("judging", quiet=as_json) as progress:
+        for found in judge_all(bench, todo, jobs or toolchain.available_cores(), progress):
+            results.append(found)
+            if not as_json:
+                _print(found, quiet=len(todo) > 1)
+    return _finish(results, as_json)
+
+
+@command(
+    "accept",
+    example=[
+        "opwright accept softmax",
+        "opwright accept specs/ops/norm/softmax.yaml",
+        "opwright accept --all --stale -j 2",
+    ],
+)
+@click.argument("ops", nargs=-1, metavar="[OP]...")
+@click.option("--all", "every", is_flag=True, help="Every operator of this workbench.")
+@click.option(
+    "--stale", "only_stale", is_flag=True, help="Of these, only those whose evidence does not hold."
+)
+@click.option(
+    "--dialect", default=None, metavar="NAME", help="Kernels for this dialect (default: this machine's best)."
+)
+@seed_option
+@jobs_option
+@json_option
+def accept(
+    ops: tuple[str, ...],
+    every: bool,
+    only_stale: bool,
+    dialect: str | None,
+    seed: int | None,
+    jobs: int,
+    as_json: bool,
+) -> int:
+    """Judge an op's kernels in full and record the evidence of what passed.
+
+    OP is an operator's name or the path of a spec file.  The evidence goes to the folder that opwright.toml names; an
+    operator that fails leaves what is there as it is.
+    """
+    bench = Workbench.here()
+    name = _dialect(dialect)
+    todo = _jobs(bench, ops, every, only_stale, name, lambda op: Job(op, "full", seed or 0, None, None, name))
+    if not todo and not as_json:
+        console.say("nothing is stale")
+    results: list[Judged] = []
+    written: list[str] = []
+    with console.progress("judging", quiet=as_json) as progress:
+        for found in judge_all(bench, todo, jobs or toolchain.available_cores(), progress):
+            results.append(found)
+            if not as_json:
+                _print(found, quiet=len(todo) > 1)
+            if found.passed:
+                written.append(str(record(bench, found)))
+    if not as_json:
+        for path in written:
+            with contextlib.suppress(ValueError):
+                path = str(Path(path).relative_to(Path.cwd()))
+            console.say(f"wrote {path}")
+    return _finish(results, as_json)
+
+
+def record(bench: Workbench, found: Judged) -> Path:
+    """Write a passed verdict to this workbench's evidence."""
+    assert found.verdict is not None
+    return evidence.record(bench.config.evidence, found.verdict, found.texts)

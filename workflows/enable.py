@@ -1,0 +1,636 @@
+"""`opwright enable`: take a model from its code to parity with PyTorch, by a clock over named stages.
+
+    captured     its graph is exported, in a child process                                    L0
+    inventoried  every call: operator, types, where it stands in the model's source
+    supplied     each call has an operator whose domain covers it; what has none is listed with site and why
+    validated    operators without evidence are judged in full, and accepted                  L1
+    composed     fused, its groups judged, kernels built, the program folder written
+    parity       run where importing torch fails, compared with what eager said               L2
+
+The attempt is appended to the records (records.py), failures too.  Machine's faults are no attempt.
+May import: everything.  To add a stage: a method of `_Run`, its name in `STAGES`, and its level in `levels`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .. import __version__, toolchain
+from ..errors import EXIT_FAILED, EXIT_MACHINE, EXIT_OK, OpwrightError, Place
+from ..generator.errors import JudgedError, SpecError
+from ..generator.program.capture import Captured, run_worker
+from ..generator.program.folder import write_folder
+from ..generator.program.fuse import fuse
+from ..generator.program.intexpr import IntExpr
+from ..generator.program.ir import Arg, Call, Program, ScalarArg
+from ..generator.program.models import TargetError, target_kind
+from ..generator.spec import OpSpec, load_spec_text
+from ..generator.types import default_dtype
+from . import console, records
+from .accept import Job, judge_all, record
+from .bridge import Bridge, aten_rows
+from .command import command, json_option, seed_option
+from .console import Progress
+from .parity import Parity, judge_parity, run_child
+from .records import LEVELS, Attempt
+from .workbench import Workbench
+
+__all__ = ["STAGES", "Result", "enable", "enable_target", "missing_of", "request_of"]
+
+STAGES = ("captured", "inventoried", "supplied", "validated", "composed", "parity")
+#: Under this share of seen disturbances the comparison proves nothing (DESIGN.md, L2).
+SENSITIVE = 0.95
+_LATER = "not measured by this version"
+
+
+class EnableError(JudgedError):
+    """A model could not be enabled: an operator is missing, or a group of its program did not pass."""
+
+
+class TargetNameError(OpwrightError):
+    """A target whose architecture has no name that a record can have."""
+
+
+# ---- what a call asks for ------------------------------------------------------------------------------------------
+
+
+def request_of(program: Program, call: Call) -> dict[str, Any]:
+    """The request that the call makes to the runtime's miss hook; what is known only at run time is a plain 1."""
+
+    def one(a: Arg) -> Any:
+        if a is None:
+            return None
+        if isinstance(a, tuple):
+            return [one(x) for x in a]
+        if isinstance(a, ScalarArg):
+            value = 1 if isinstance(a.value, IntExpr) else a.value
+            return {"dtype": default_dtype(value).value, "rank": 0, "weak": True}
+        v = program.values[a]
+        return {"dtype": v.dtype.value, "rank": v.rank, "weak": False}
+
+    def plain(v: Any) -> Any:
+        if isinstance(v, IntExpr):
+            return 1
+        return [plain(x) for x in v] if isinstance(v, tuple) else v
+
+    return {
+        "op": call.op,
+        "inputs": [one(a) for a in call.inputs],
+        "attrs": {k: plain(v) for k, v in call.attrs.items()},
+    }
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A call that nothing supplies: the operator (or overload), where it stands, and why."""
+
+    op: str
+    site: str
+    why: str
+
+    def to_json(self) -> dict[str, str]:
+        return {"op": self.op, "site": self.site, "why": self.why}
+
+
+def missing_of(bench: Workbench, bridge: Bridge, program: Program) -> list[Missing]:
+    """The calls that no spec of the workbench covers, equal ones once with all their sites."""
+    found: dict[tuple[str, str], list[str]] = {}
+    answers: dict[str, str] = {}
+    for call in program.calls:
+        asked = request_of(program, call)
+        key = repr(asked)
+        if key not in answers:
+            answers[key] = (
+                call.why or "no operator claims this overload"
+                if call.missing
+                else _refusal(bench, bridge, asked)
+            )
+        if answers[key]:
+            found.setdefault((call.op.removeprefix("missing:"), answers[key]), []).append(call.site)
+    return [
+        Missing(op, ", ".join(dict.fromkeys(s for s in sites if s)), why)
+        for (op, why), sites in found.items()
+    ]
+
+
+def _refusal(bench: Workbench, bridge: Bridge, asked: Mapping[str, Any]) -> str:
+    """Why the operator does not cover the request; empty when it does."""
+    try:
+        spec = bench.registry.get(str(asked["op"]))
+        wanted = bridge.resolve(spec, asked)
+        bridge.text(spec, wanted.resolved.key)
+    except SpecError as error:
+        return error.message
+    return ""
+
+
+# ---- one attempt ---------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Result:
+    """What an attempt came to."""
+
+    architecture: str
+    target: str
+    dtype: str
+    source: str = ""
+    levels: dict[str, bool | None] = field(default_factory=lambda: dict.fromkeys(LEVELS))
+    reasons: dict[str, str] = field(default_factory=dict)
+    needed: tuple[str, ...] = ()
+    accepted: tuple[str, ...] = ()
+    supplied: list[dict[str, Any]] = field(default_factory=list)
+    missing: list[Missing] = field(default_factory=list)
+    error: dict[str, float] = field(default_factory=dict)
+    sensitivity: dict[str, Any] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    hashes: dict[str, str] = field(default_factory=dict)
+    program: Path | None = None
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    calls: int = 0
+    groups: int = 0
+    worst_call: float = 0.0
+    failed: str = ""
+    cause: OpwrightError | None = None
+
+    @property
+    def level(self) -> str | None:
+        held = [n for k, n in enumerate(LEVELS) if all(self.levels[m] is True for m in LEVELS[: k + 1])]
+        return held[-1] if held else None
+
+    def to_json(self) -> dict[str, Any]:
+        """The face (issue 2)."""
+        return {
+            "architecture": self.architecture,
+            "target": self.target,
+            "dtype": self.dtype,
+            "level": self.level,
+            "levels": dict(self.levels),
+            "reasons": dict(self.reasons),
+            "operators": {
+                "needed": len(self.needed),
+                "accepted": len(self.accepted),
+                "names": list(self.needed),
+                "supplied": list(self.supplied),
+                "missing": [m.to_json() for m in self.missing],
+            },
+            "error": {k: _finite(self.error.get(k)) for k in ("max", "bound", "eager")},
+            "sensitivity": {k: self.sensitivity.get(k) for k in ("detected", "total")},
+            "seconds": {k: round(v, 3) for k, v in self.seconds.items()},
+            "program": str(self.program) if self.program is not None else None,
+            "source": self.source,
+            "weights": self.meta.get("weights"),
+            "scale": self.meta.get("scale"),
+            "calls": self.calls,
+            "groups": self.groups,
+            "worst_call": _finite(self.worst_call),
+            "failed": self.failed or None,
+        }
+
+    def attempt(self, at: str, commit: str | None, dirty: bool) -> Attempt:
+        """The attempt as it is recorded."""
+        place = {
+            "opwright": __version__,
+            "dialect": toolchain.native_dialect(),
+            "compiler": toolchain.find_compiler().version,
+        }
+        if version := self.meta.get("transformers"):
+            place["transformers"] = str(version)
+        return Attempt(
+            self.architecture,
+            self.target,
+            self.dtype,
+            at,
+            self.source,
+            commit=commit,
+            dirty=dirty,
+            weights=str(self.meta.get("weights", "")),
+            scale=str(self.meta.get("scale", "")),
+            levels=dict(self.levels),
+            reasons=dict(self.reasons),
+            seconds={k: round(v, 3) for k, v in self.seconds.items()},
+            active={"machine": round(sum(self.seconds.values()), 3)},
+            supplied=list(self.supplied),
+            missing=[m.to_json() for m in self.missing],
+            operators=len(self.needed),
+            error={k: float(f"{v:.6g}") for k, v in self.error.items()},
+            sensitivity={k: self.sensitivity[k] for k in ("detected", "total") if k in self.sensitivity},
+            hashes=dict(sorted(self.hashes.items())),
+            place=place,
+            failed=self.failed,
+        )
+
+
+def _finite(x: float | None) -> float | None:
+    return None if x is None or x != x or x in (float("inf"), float("-inf")) else x
+
+
+class _Run:
+    """One attempt in progress."""
+
+    def __init__(
+        self, bench: Workbench, target: str, work: Path, out: Path | None, seed: int, progress: Progress
+    ) -> None:
+        self.bench, self.target, self.work, self.out, self.seed, self.progress = (
+            bench,
+            target,
+            work,
+            out,
+            seed,
+            progress,
+        )
+        self.bridge = Bridge(bench)
+        self.result = Result(architecture_of(target), "cpu", "f32")
+        self.captured: Captured | None = None
+        self.folder: Path | None = None
+        self.program: Program | None = None
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[list[str]]:
+        """The clock of one stage; what is appended to the list is said when it ends."""
+        said: list[str] = []
+        self.progress.step(name)
+        begun = time.perf_counter()
+        try:
+            yield said
+        except OpwrightError as error:
+            if error.exit_code != EXIT_MACHINE:
+                self.result.failed = f"{name}: {error.message}"
+                self.result.cause = error
+            raise
+        finally:
+            took = time.perf_counter() - begun
+            self.result.seconds[name] = took
+            if self.result.failed:
+                said[:] = [self.result.failed.partition(": ")[2]]
+            self.progress.done(f"{name:<12} {took:6.1f} s  {'; '.join(said)}".rstrip())
+
+    def run(self) -> None:
+        """All stages.  What fails is in the result; a machine's fault is raised."""
+        try:
+            self.capture()
+            self.inventory()
+            self.supply()
+            self.validate()
+            self.compose()
+            self.parity()
+        except JudgedError as error:
+            self.result.cause = error
+        finally:
+            for level in LEVELS[3:]:
+                self.result.reasons.setdefault(level, _LATER)
+
+    # ---- the stages
+
+    def capture(self) -> None:
+        r = self.result
+        with self.stage("captured") as said:
+            r.levels["L0"] = False
+            try:
+                self.captured = run_worker(
+                    self.target,
+                    self.work / "capture",
+                    table=aten_rows(self.bench.registry.all()),
+                    seed=self.seed,
+                    report=lambda stage, s: self.progress.step(f"captured: {stage} {s:.1f} s"),
+                )
+            except OpwrightError as error:
+                r.reasons["L0"] = error.message
+                raise
+            facts = self.captured.facts
+            self.program = self.captured.program
+            r.architecture = records.file_name(_plain_name(str(facts["name"])))[: -len(".yaml")]
+            r.source, r.meta = str(facts["source"]), facts["meta"]
+            r.dtype = self.program.dtype.value
+            r.levels["L0"] = True
+            r.calls = len(self.program.calls)
+            said.append(f"{r.calls} calls, {facts['dynamic']} may vary")
+
+    def inventory(self) -> None:
+        assert self.program is not None
+        with self.stage("inventoried") as said:
+            names = dict.fromkeys(c.op.removeprefix("missing:") for c in self.program.calls)
+            self.result.needed = tuple(sorted(names))
+            said.append(f"{len(names)} operators")
+
+    def supply(self) -> None:
+        assert self.program is not None
+        r = self.result
+        with self.stage("supplied") as said:
+            r.levels["L1"] = False
+            r.missing = missing_of(self.bench, self.bridge, self.program)
+            lacking = {m.op for m in r.missing}
+            r.accepted = tuple(
+                n for n in r.needed if n not in lacking and self.bench.is_proven(self.bench.registry.get(n))
+            )
+            if r.missing:
+                r.reasons["L1"] = f"missing: {', '.join(sorted(lacking))}"
+                raise EnableError(
+                    f"{len(lacking)} operators of {r.architecture} are missing: {', '.join(sorted(lacking))}",
+                    hint="`opwright new --from OVERLOAD` writes the first draft of a spec",
+                )
+            said.append(f"{len(r.accepted)} of {len(r.needed)} are accepted")
+
+    def validate(self) -> None:
+        """Judge what has no evidence yet, and accept it: it is charged to this attempt."""
+        r = self.result
+        with self.stage("validated") as said:
+            todo = [n for n in r.needed if n not in r.accepted]
+            bad: list[str] = []
+            jobs = [Job(self._address(n), "full", 0, None, None, self.bridge.dialect) for n in todo]
+            begun = time.perf_counter()
+            for found in (
+                judge_all(self.bench, jobs, toolchain.available_cores(), self.progress) if jobs else ()
+            ):
+                name = found.job.op.rpartition(".yaml:")[2]
+                took, begun = time.perf_counter() - begun, time.perf_counter()
+                if found.passed:
+                    record(self.bench, found)
+                    r.supplied.append({"op": name, "by": "person", "seconds": round(took, 3)})
+                elif found.error is not None:
+                    bad.append(f"{name}: {found.error.message}")
+                else:
+                    assert found.verdict is not None
+                    bad.append(f"{name} fails {', '.join(found.verdict.failed_gates)}")
+            if bad:
+                r.reasons["L1"] = "; ".join(bad)
+                raise EnableError(
+                    f"an operator did not pass: {'; '.join(bad)}", hint="`opwright validate OP` shows why"
+                )
+            r.levels["L1"] = True
+            r.hashes = hashes_now(self.bench, r.needed)
+            said.append(f"{len(r.supplied)} accepted now" if r.supplied else "all evidence holds")
+
+    def _address(self, name: str) -> str:
+        return f"{self.bench.registry.get(name).file}:{name}"
+
+    def compose(self) -> None:
+        assert self.captured is not None and self.program is not None
+        r = self.result
+        with self.stage("composed") as said:
+            fused = fuse(self.program, self.bench.registry.get)
+            texts = [text for _, text in sorted(fused.groups.items())]
+            specs = [load_spec_text(text, "group.yaml")[0] for text in texts]
+            self.judge_groups(specs, texts)
+            where = self.out or program_folder(self.bench, r)
+            write_folder(where, fused.program, self.captured.folder.tensors(), fused.groups)
+            self.folder, self.program, r.program, r.groups = where, fused.program, where, len(fused.groups)
+            self.progress.step("composed: building kernels")
+            kernels = self.build(fused.program, where)
+            said.append(f"{len(fused.program.calls)} calls, {len(specs)} groups, {kernels} kernels")
+
+    def judge_groups(self, specs: Sequence[OpSpec], texts: Sequence[str]) -> None:
+        """The quick tier on each group: it is composed of what was accepted."""
+        from .verdicts import judge_groups
+
+        bad = judge_groups(self.bench, specs, texts, self.bridge.dialect, self.progress)
+        if bad:
+            self.result.reasons["L2"] = "; ".join(bad)
+            raise EnableError(f"a fused group did not pass: {'; '.join(bad)}")
+
+    def build(self, program: Program, folder: Path) -> int:
+        """Every kernel that the program uses, all at once, so that loading it finds them."""
+        requests: dict[str, dict[str, Any]] = {}
+        for call in program.calls:
+            asked = request_of(program, call)
+            if call.op.startswith("group:"):
+                asked["group"] = str(folder / "groups" / f"{call.op.removeprefix('group:')}.yaml")
+            requests.setdefault(repr(asked), asked)
+        for name in self.result.needed:
+            self.bridge.admit(self.bench.registry.get(name))
+        found = self.bridge.resolve_many(list(requests.values()))
+        return len({a["row"]["symbol"] for a in found})
+
+    def parity(self) -> None:
+        assert self.captured is not None and self.folder is not None and self.program is not None
+        r = self.result
+        with self.stage("parity") as said:
+            r.levels["L2"] = False
+            records_at, ran = self.captured.path / "records", self.work / "ran"
+            try:
+                run_child(self.folder, records_at, ran)
+            except OpwrightError as error:
+                r.reasons["L2"] = error.message
+                raise
+            found = judge_parity(
+                self.bridge,
+                self.program,
+                self.folder,
+                records_at,
+                ran,
+                lambda what, k, n: self.progress.step(f"parity: {what}", k, n),
+            )
+            r.error, r.sensitivity = dict(found.error), dict(self.captured.facts.get("sensitivity") or {})
+            r.worst_call = max((c.ratio for c in found.calls), default=0.0)
+            why = found.reason if not found.held else blind(r.sensitivity)
+            if why:
+                r.reasons["L2"] = why
+                raise EnableError(f"{r.architecture} does not hold L2: {why}", place=_site_place(found))
+            r.levels["L2"] = True
+            said.append(
+                f"error {r.error['max']:.3g} of at most {r.error['bound']:.3g} (eager's own {r.error['eager']:.3g})"
+            )
+            said.append(f"worst call {r.worst_call:.2g} of its bound")
+            said.append(f"sees {r.sensitivity['detected']} of {r.sensitivity['total']} disturbances")
+
+
+def blind(sensitivity: Mapping[str, Any]) -> str:
+    """Why the comparison could not see an error; empty when it could."""
+    detected, total = sensitivity.get("detected", 0), sensitivity.get("total", 0)
+    if total and detected / total >= SENSITIVE:
+        return ""
+    return f"the comparison sees {detected} of {total} disturbances, at least {SENSITIVE:.0%} are wanted"
+
+
+def _site_place(found: Parity) -> Place | None:
+    bad = found.bad_calls
+    file, colon, line = bad[0].site.rpartition(":") if bad else ("", "", "")
+    return Place(file, int(line)) if colon and line.isdecimal() else None
+
+
+# ---- names, hashes, places -----------------------------------------------------------------------------------------
+
+
+def architecture_of(target: str) -> str:
+    """What the target's architecture is called before it was loaded.  Raises `TargetError`."""
+    if target_kind(target) == "transformers":
+        return _plain_name(target)
+    path, _, function = target.rpartition(":")
+    return _plain_name(
+        Path(path or target).stem
+        if function in ("make", "model", "make_model", "build") or not path
+        else function
+    )
+
+
+def _plain_name(text: str) -> str:
+    name = re.sub(r"[^A-Za-z0-9_.+-]", "_", text)[:80]
+    if not re.match(r"[A-Za-z0-9_]", name):
+        raise TargetNameError(
+            f"`{text}` gives no name for an architecture", hint="name the function or file otherwise"
+        )
+    return name
+
+
+def hashes_now(bench: Workbench, ops: Sequence[str]) -> dict[str, str]:
+    """Operator → what a record rests on: its meaning, and the text that was proven of it."""
+    out = {}
+    for name in ops:
+        if name not in bench.registry:
+            continue
+        found = bench.evidence(name)
+        meaning = bench.registry.get(name).meaning_hash()
+        texts = (
+            "-".join(sorted(p.text[:16] for p in found.proofs.values()))
+            if found is not None and found.meaning == meaning
+            else "none"
+        )
+        out[name] = f"{meaning[:16]}:{texts}"
+    return out
+
+
+def program_folder(bench: Workbench, r: Result) -> Path:
+    """Where a program goes unless `--out` says: `build/programs/<architecture>-<target>-<dtype>`."""
+    return bench.config.root / "build" / "programs" / f"{r.architecture}-{r.target}-{r.dtype}"
+
+
+def commit_of(root: Path) -> tuple[str | None, bool]:
+    """The commit that is checked out at `root`, and whether there are changes that it does not have."""
+    try:
+        import git
+    except ImportError:  # GitPython without a git binary
+        return None, True
+    try:
+        repo = git.Repo(root, search_parent_directories=True)
+        return repo.head.commit.hexsha, repo.is_dirty(untracked_files=False)
+    except (git.InvalidGitRepositoryError, git.NoSuchPathError, ValueError):
+        return None, True
+
+
+def enable_target(
+    bench: Workbench,
+    target: str,
+    progress: Progress,
+    *,
+    out: Path | None = None,
+    seed: int = 0,
+    keep_work: Path | None = None,
+) -> Result:
+    """One attempt; its outcome.  Raises only for a target that is none, and what the machine lacks."""
+    toolchain.find_compiler()  # before minutes of work
+    with tempfile.TemporaryDirectory(prefix="opwright-enable-") as scratch:
+        work = keep_work or Path(scratch)
+        run = _Run(bench, target, work, out, seed, progress)
+        try:
+            run.run()
+        except TargetError:
+            raise
+        except OpwrightError as error:
+            if error.exit_code == EXIT_MACHINE or not run.result.failed:
+                raise
+        return run.result
+
+
+def remember(bench: Workbench, result: Result, at: str, by: str = "enable") -> Path | None:
+    """Append the attempt to the records, unless the newest one says the same: a warm run is no new time."""
+    commit, dirty = commit_of(bench.config.root)
+    attempt = replace(result.attempt(at, commit, dirty), by=by)
+    folder = bench.config.support
+    before = [
+        a
+        for a in records.load(folder, attempt.architecture)
+        if (a.target, a.dtype) == (attempt.target, attempt.dtype)
+    ]
+    if before and by == "enable":
+        last = before[-1]
+        if (dict(last.hashes), dict(last.levels), last.failed) == (
+            dict(attempt.hashes),
+            dict(attempt.levels),
+            attempt.failed,
+        ):
+            return None
+    return records.append(folder, attempt)
+
+
+def print_result(r: Result) -> None:
+    """For people."""
+    if r.missing:
+        console.print_table(("missing", "site", "why"), [(m.op, m.site, m.why) for m in r.missing])
+        console.say()
+    held = r.level or "nothing"
+    total = sum(r.seconds.values())
+    console.say(f"{r.architecture} on {r.target} in {r.dtype}: {held} held, {total:.1f} s")
+    for name in LEVELS[:3]:
+        if r.levels[name] is False:
+            console.say(f"  {name}: {r.reasons.get(name, 'not held')}")
+    if r.program is not None and r.levels["L2"]:
+        console.say(f"  run it: opwright run {_short(r.program)}")
+
+
+def _short(path: Path) -> str:
+    with contextlib.suppress(ValueError):
+        return str(path.relative_to(Path.cwd()))
+    return str(path)
+
+
+@command(
+    "enable",
+    example=[
+        "opwright enable llama",
+        "opwright enable model.py:make_model --out programs/mine",
+        "opwright enable model.pt2 --json",
+    ],
+)
+@click.argument("target")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=None,
+    metavar="FOLDER",
+    help="Write the program folder there (default: build/programs/…).",
+)
+@click.option("--no-record", is_flag=True, help="Do not append the attempt to the records.")
+@click.option(
+    "--keep",
+    "keep_work",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=None,
+    metavar="FOLDER",
+    help="Keep the capture and what eager said there.",
+)
+@seed_option
+@json_option
+def enable(
+    target: str, out: Path | None, no_record: bool, keep_work: Path | None, seed: int | None, as_json: bool
+) -> int:
+    """Take a model from its code to parity with PyTorch, by the clock.
+
+    TARGET is a model type of transformers (llama), file.py:function, whose function returns (module, args) or
+    (module, args, kwargs), or a .pt2 file of torch.export.save.  Exit code 1: a level up to L2 is not held.
+    """
+    bench = Workbench.here()
+    at = records.now()
+    with console.progress(f"enabling {target}", quiet=as_json) as progress:
+        result = enable_target(bench, target, progress, out=out, seed=seed or 0, keep_work=keep_work)
+    written = None if no_record else remember(bench, result, at)
+    if as_json:
+        console.print_json(result.to_json())
+    else:
+        print_result(result)
+        if written is not None:
+            console.note(f"recorded in {_short(written)}")
+    if result.level is not None and result.level >= "L2":
+        return EXIT_OK
+    if result.cause is not None:
+        console.note(result.cause.render())
+        return result.cause.exit_code
+    return EXIT_FAILED

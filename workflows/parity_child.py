@@ -1,0 +1,119 @@
+"""The process in which importing torch fails: it runs a program folder on recorded inputs, and writes what came out.
+
+    python -m opwright.workflows.parity_child FOLDER RECORDS OUT
+
+For each record (`RECORDS/<k>`, as the capture writes it) it runs the program on the record's inputs, and every call by
+itself on eager's own inputs, and writes `OUT/<k>/outputs.safetensors` and `OUT/<k>/calls.safetensors` (`<call id>.<n>`
+for the n-th output).  It judges nothing: `parity.py` does, elsewhere.  A failure is `OUT/error.json` and the exit code.
+
+May import: bridge, generator.program, the runtime.  Imports no torch: `block` is in front of everything.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+
+class _Blocker(importlib.abc.MetaPathFinder):
+    """Importing torch, or what needs it, fails here."""
+
+    names = ("torch", "transformers", "torchvision", "functorch")
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
+        if fullname.split(".")[0] in self.names:
+            raise ImportError(f"{fullname} is not to be imported in this process")
+
+
+def block() -> None:
+    """Make every import of torch fail.  Raises RuntimeError where it is there already."""
+    if "torch" in sys.modules:
+        raise RuntimeError("torch was imported before it could be blocked")
+    sys.meta_path.insert(0, _Blocker())
+
+
+def main(argv: Sequence[str]) -> int:
+    block()
+    from ..errors import OpwrightError
+
+    folder, records, out = (Path(a) for a in argv)
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        _work(folder, records, out)
+    except OpwrightError as error:
+        return _failed(out, error.to_json(), error.exit_code)
+    except MemoryError:
+        return _failed(out, {"error": "MachineError", "message": "not enough memory to run the program"}, 3)
+    except Exception as error:
+        import traceback
+
+        traceback.print_exc()
+        first = (str(error).strip().splitlines() or [""])[0]
+        return _failed(out, {"error": type(error).__name__, "message": first}, 1)
+    if "torch" in sys.modules:
+        return _failed(out, {"error": "ParityError", "message": "torch got in"}, 1)
+    return 0
+
+
+def _failed(out: Path, error: Mapping[str, Any], status: int) -> int:
+    (out / "error.json").write_text(json.dumps(error), encoding="utf-8")
+    return status
+
+
+def _work(folder: Path, records: Path, out: Path) -> None:
+    from ..generator.program.folder import read_folder, read_tensors, write_tensors
+    from ..program import Program as Loaded
+    from .bridge import install
+
+    install()
+    program = read_folder(folder).program
+    begun = time.perf_counter()
+    loaded = Loaded.load(folder)
+    _say("load", time.perf_counter() - begun)
+    for path in sorted(p for p in records.iterdir() if p.is_dir()):
+        target = out / path.name
+        target.mkdir(exist_ok=True)
+        inputs = dict(read_tensors(path / "inputs.safetensors"))
+        begun = time.perf_counter()
+        results = loaded.run(inputs)
+        _say("run", time.perf_counter() - begun)
+        write_tensors(target / "outputs.safetensors", {n: _array(t) for n, t in results.items()})
+        values = dict(read_tensors(path / "values.safetensors"))
+        begun = time.perf_counter()
+        write_tensors(target / "calls.safetensors", _calls(program, loaded, inputs, values))
+        _say("calls", time.perf_counter() - begun)
+
+
+def _say(stage: str, seconds: float) -> None:
+    print(json.dumps({"stage": stage, "seconds": round(seconds, 4)}), flush=True)
+
+
+def _array(t: Any) -> Any:
+    import numpy as np
+
+    return np.ascontiguousarray(t.numpy() if hasattr(t, "numpy") else np.asarray(t))
+
+
+def _calls(program: Any, loaded: Any, inputs: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Every call by itself on recorded values; what needs a value that was not recorded is left out."""
+    from .parity import environment, gathered
+
+    env = environment(program, loaded.symbols(inputs), values)
+    out: dict[str, Any] = {}
+    for call in program.calls:
+        given = gathered(call, values, env)
+        if given is None:
+            continue
+        for k, t in enumerate(loaded.run_call(call.id, given, env)):
+            if call.out[k] is not None:
+                out[f"{call.id}.{k}"] = _array(t)
+    return out
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,253 @@
+"""`opwright run`: run a program folder.  No torch: NumPy, the runtime, and kernels from the cache or built now.
+
+May import: bridge, generator.program.folder, the runtime.
+"""
+
+from __future__ import annotations
+
+import time
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import OpwrightError
+from ..generator.errors import did_you_mean
+from ..generator.program.folder import numpy_dtype, read_folder, read_tensors
+from ..generator.program.ir import Call, Copy, Program, Symbol, View
+from ..generator.types import DType
+from . import console
+from .command import command, json_option, seed_option
+
+__all__ = ["draw_inputs", "read_inputs", "run"]
+
+Array = NDArray[Any]
+
+
+class InputError(OpwrightError):
+    """Inputs that do not fit the program, or a file of them that cannot be read."""
+
+
+# ---- inputs ------------------------------------------------------------------------------------------------------
+
+
+def read_inputs(path: Path) -> dict[str, Array]:
+    """Arrays by name from an .npz or .safetensors file.  No pickles are read."""
+    if path.suffix == ".safetensors":
+        return dict(read_tensors(path))
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            if not hasattr(archive, "files"):
+                raise InputError(
+                    f"{path} holds one array without a name", hint="np.savez('inputs.npz', name=array)"
+                )
+            return {name: archive[name] for name in archive.files}
+    except FileNotFoundError:
+        raise InputError(f"there is no file {path}") from None
+    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
+        said = (str(error).splitlines() or ["it is cut off"])[0]
+        raise InputError(
+            f"{path} cannot be read: {said}", hint="an .npz by np.savez, or .safetensors"
+        ) from error
+
+
+def sizes_of(program: Program, given: Iterable[str]) -> dict[str, int]:
+    """A value for every symbol that comes from an input: `given` (`s0=4`), else a small one within its range."""
+    symbols = {s.name: s for s in program.symbols.values() if s.source in {b.name for b in program.inputs}}
+    out = {name: _small(s, k) for k, (name, s) in enumerate(symbols.items())}
+    for text in given:
+        name, eq, value = text.partition("=")
+        if not eq or not value.isdecimal():
+            raise InputError(f"`{text}` is not SYMBOL=NUMBER", hint="such as --size s0=4")
+        if name not in symbols:
+            raise InputError(
+                f"the program has no symbol `{name}`", hint=did_you_mean(name, symbols, what="symbols")
+            )
+        out[name] = int(value)
+    return out
+
+
+def _small(s: Symbol, k: int) -> int:
+    """Different for each symbol, so that a confusion of two shows."""
+    wanted = (2, 7, 5, 3)[k % 4]
+    wanted = -(-wanted // s.divisor) * s.divisor
+    return min(max(wanted, s.min), s.max)
+
+
+def draw_inputs(program: Program, sizes: Mapping[str, int], seed: int) -> dict[str, Array]:
+    """Inputs of these sizes: floats normal, masks ones, integers below whatever table they index."""
+    rng = np.random.default_rng(seed)
+    out: dict[str, Array] = {}
+    for b in program.inputs:
+        v = program.values[b.value]
+        shape = tuple(n.evaluate(sizes) for n in v.shape)
+        kind = numpy_dtype(v.dtype)
+        if v.dtype.is_float or v.dtype.is_complex:
+            out[b.name] = rng.standard_normal(shape).astype(kind)
+        elif "mask" in b.name or v.dtype is DType.BOOL:
+            out[b.name] = np.ones(shape, kind)
+        else:
+            out[b.name] = rng.integers(0, index_limit(program, b.value), shape).astype(kind)
+    return out
+
+
+def index_limit(program: Program, value: str) -> int:
+    """The smallest extent of a weight that the value indexes, as far as views, casts and copies show; 8 where none."""
+    same = {value}
+    limits: list[int] = []
+    weights = {b.value for b in (*program.weights, *program.constants)}
+    for node in program.nodes:
+        match node:
+            case View(base=base, out=made) | Copy(base=base, out=made):
+                if base in same:
+                    same.add(made)
+            case Call(op="cast" | "contiguous", inputs=(str(base),), out=(str(made),)):
+                if base in same:
+                    same.add(made)
+            case Call(op=op, inputs=inputs) if op in ("embedding", "index", "index_select", "gather"):
+                if any(i in same for i in inputs if isinstance(i, str)):
+                    tables = [program.values[i] for i in inputs if isinstance(i, str) and i in weights]
+                    limits += [n for t in tables if t.shape and (n := t.shape[0].value) is not None]
+    return max(min(limits, default=8), 1)
+
+
+# ---- outputs -----------------------------------------------------------------------------------------------------
+
+
+def summary(name: str, array: Array) -> dict[str, Any]:
+    """An output in a few numbers."""
+    out: dict[str, Any] = {"name": name, "dtype": str(array.dtype), "shape": list(array.shape)}
+    numbers = array.astype(np.float64) if array.dtype.kind not in "c" else np.abs(array).astype(np.float64)
+    finite = numbers[np.isfinite(numbers)]
+    if finite.size:
+        out |= {"min": float(finite.min()), "max": float(finite.max()), "mean": float(finite.mean())}
+    if finite.size != numbers.size:
+        out["not_finite"] = int(numbers.size - finite.size)
+    return out
+
+
+def write_outputs(path: Path, arrays: Mapping[str, Array]) -> None:
+    """An .npz or .safetensors file, whole or not at all."""
+    import os
+    import tempfile
+
+    if path.suffix == ".safetensors":
+        from ..generator.program.folder import write_tensors
+
+        write_tensors(path, arrays)
+        return
+    if path.suffix != ".npz":
+        raise InputError(f"{path} is neither .npz nor .safetensors")
+    # NumPy's own files know no bf16.
+    plain = {n: a.astype(np.float32) if a.dtype.name == "bfloat16" else a for n, a in arrays.items()}
+    handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".npz")
+    try:
+        with os.fdopen(handle, "wb") as out:
+            np.savez(out, **plain)  # type: ignore[arg-type]
+        os.replace(scratch, path)
+    except BaseException:
+        Path(scratch).unlink(missing_ok=True)
+        raise
+
+
+def as_array(x: Any) -> Array:
+    """A tensor of the runtime, or a register's number, as a NumPy array."""
+    found: Array = x.numpy() if hasattr(x, "numpy") else np.asarray(x)
+    return found
+
+
+@command(
+    "run",
+    example=[
+        "opwright run build/programs/llama-cpu-f32",
+        "opwright run build/programs/llama-cpu-f32 --size s0=4 --seed 3 --out outputs.npz",
+        "opwright run build/programs/llama-cpu-f32 --inputs inputs.npz",
+    ],
+)
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option(
+    "--inputs",
+    type=click.Path(path_type=Path),
+    default=None,
+    metavar="FILE",
+    help="An .npz or .safetensors file of inputs by name (default: drawn).",
+)
+@click.option(
+    "--size", "sizes", multiple=True, metavar="SYMBOL=N", help="The extent that a symbol stands for."
+)
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=None, metavar="FILE", help="Write the outputs there."
+)
+@click.option(
+    "--repeat",
+    type=click.IntRange(1, 10_000),
+    default=1,
+    metavar="N",
+    help="Run N times; the fastest counts.",
+)
+@seed_option
+@json_option
+def run(
+    folder: Path,
+    inputs: Path | None,
+    sizes: tuple[str, ...],
+    out: Path | None,
+    repeat: int,
+    seed: int | None,
+    as_json: bool,
+) -> int:
+    """Run a program folder, without PyTorch.
+
+    FOLDER is what `opwright enable` wrote.
+    """
+    program = read_folder(folder).program  # our own reader first: its errors say more
+    arrays = (
+        read_inputs(inputs)
+        if inputs is not None
+        else draw_inputs(program, sizes_of(program, sizes), seed or 0)
+    )
+    if inputs is not None and sizes:
+        raise InputError("--size is for drawn inputs", hint="leave it out, or leave out --inputs")
+    from .bridge import install
+
+    install()
+    from ..program import Program as Loaded
+
+    with console.progress("loading", quiet=as_json) as progress:
+        begun = time.perf_counter()
+        loaded = Loaded.load(folder)
+        loading = time.perf_counter() - begun
+        progress.step("running")
+        times = []
+        for _ in range(repeat):
+            begun = time.perf_counter()
+            results = loaded.run(arrays)
+            times.append(time.perf_counter() - begun)
+    found = {name: as_array(t) for name, t in results.items()}
+    if out is not None:
+        write_outputs(out, found)
+    shown = [summary(n, a) for n, a in found.items()]
+    if as_json:
+        console.print_json(
+            {
+                "program": program.name,
+                "folder": str(folder),
+                "seconds": {"load": loading, "run": min(times)},
+                "inputs": [
+                    {"name": n, "dtype": str(a.dtype), "shape": list(a.shape)} for n, a in arrays.items()
+                ],
+                "outputs": shown,
+                "out": str(out) if out is not None else None,
+            }
+        )
+        return 0
+    for s in shown:
+        numbers = f"  {s['min']:.6g} … {s['max']:.6g}, mean {s['mean']:.6g}" if "min" in s else ""
+        odd = f", {s['not_finite']} not finite" if "not_finite" in s else ""
+        console.say(f"{s['name']}: {s['dtype']}{s['shape']}{numbers}{odd}")
+    console.note(f"loaded in {loading:.2f} s, ran in {min(times) * 1e3:.3g} ms")
+    return 0
