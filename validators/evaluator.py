@@ -381,7 +381,7 @@ class Evaluator:
                 if count and spread and shape[first] == 1:
                     out.append(self._count(0, space.ndim))
                 elif count:
-                    out.append(cast(self.eval(e, space, active), DType.I64))
+                    out.append(_collapsed(cast(self.eval(e, space, active), DType.I64)))
                 continue
             lead = len(slot.sizes) - count
             if lead < 0:
@@ -556,6 +556,19 @@ def _dtype(x: Expr) -> DType:
 
 def _is_plain(e: Expr) -> bool:
     return (isinstance(e, Name) and e.kind == "index") or (isinstance(e, Star) and isinstance(e.x, Name))
+
+
+def _collapsed(b: Ball) -> Ball:
+    """Positions without the axes along which they are the same: `o // (O // groups)` of a single group is 0."""
+    if b.r is not None:
+        return b
+    v = b.value
+    for axis, n in enumerate(v.shape):
+        if n > 1:
+            first = np.take(v, [0], axis=axis)
+            if np.array_equal(np.broadcast_to(first, v.shape), v):
+                v = first
+    return replace(b, value=v)
 
 
 def _slot_of(e: Expr, space: Space) -> Slot | None:

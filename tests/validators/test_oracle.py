@@ -383,6 +383,20 @@ def test_contractions_with_infinities_agree_with_the_slow_way() -> None:
     _both("matmul", {"a": a, "b": b})
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+def test_convolutions_agree_with_the_slow_way(groups: int) -> None:
+    x, w = normal(2, 4, 9, 8), normal(6, 4 // groups, 3, 2, seed=1)
+    _both("conv", {"x": x, "w": w}, {"stride": (1, 1), "padding": (1, 0), "groups": groups})
+
+
+def test_a_convolution_of_one_group_is_one_contraction() -> None:
+    x, w = normal(2, 3, 40, 40), normal(64, 3, 3, 3, seed=1)
+    attrs = {"stride": (1, 1), "padding": (1, 1)}
+    run("conv", {"x": x, "w": w}, attrs, max_points=300_000)
+    with pytest.raises(OracleTooLarge):
+        run("conv", {"x": x, "w": w}, attrs, max_points=300_000, fast=False)
+
+
 def test_attention_agrees_with_the_slow_way() -> None:
     q, k, v = normal(2, 4, 9, 16), normal(2, 2, 11, 16, seed=1), normal(2, 2, 11, 16, seed=2)
     _both("attention", {"q": q, "k": k, "v": v}, {"causal": True})
