@@ -54,6 +54,7 @@ from .normal import identity, plain_index
 from .plan import TILE, Plan, Tiled, plan
 from .simplify import dead, inline, loads
 from .types import DType
+from .updates import Split, normal_updates
 
 __all__ = [
     "Accumulate",
@@ -178,7 +179,7 @@ class For:
     hi: Expr
     body: tuple[LoopStmt, ...] = ()
     kind: str = "serial"
-    step: int = 1
+    step: int = 1  # -1: from hi - 1 down to lo
 
 
 @dataclass(frozen=True)
@@ -337,6 +338,7 @@ class LoopProgram:
     checks: tuple[HostCheck, ...]
     nests: tuple[Nest, ...]
     buffers: tuple[Buffer, ...]
+    splits: tuple[Split, ...]
     twins: tuple[tuple[str, str], ...]  # (output, input) that may be one tensor
 
     def buffer(self, tensor: str) -> Buffer | None:
@@ -380,7 +382,7 @@ def _fresh(base: str, taken: Callable[[str], bool]) -> str:
     return name
 
 
-def _assign_names(op: BoundOp) -> dict[tuple[str, str], str]:
+def _assign_names(op: BoundOp, splits: tuple[Split, ...]) -> dict[tuple[str, str], str]:
     names: dict[tuple[str, str], str] = {}
     used: set[str] = set()
     things = [("tensor", t.name) for t in (*op.inputs, *op.outputs, *op.temps)]
@@ -393,6 +395,7 @@ def _assign_names(op: BoundOp) -> dict[tuple[str, str], str]:
         if d.at is not None and d.at not in known
     }
     things += [("attr", n) for n in absent]
+    things += [("dim", n) for x in splits for n in (x.own, x.gone)]
     for key in things:
         name = _fresh(key[1], lambda n: n in used)
         used.add(name)
@@ -475,17 +478,10 @@ class _Loop:
 
 
 def _at(e: Expr, axis: str, back: bool) -> bool:
-    """Whether an index entry is the axis, or (`back`) the axis minus a positive number."""
+    """Whether an index entry is the axis, or (`back`) the axis some places off."""
     if plain_index(e) == axis:
         return True
-    return (
-        back
-        and isinstance(e, Bin)
-        and e.op == "-"
-        and plain_index(e.left) == axis
-        and isinstance(e.right, Num)
-        and e.right.value > 0
-    )
+    return back and isinstance(e, Bin) and e.op in "+-" and plain_index(e.left) == axis and isinstance(e.right, Num)
 
 
 def _spots(index: tuple[Expr, ...], axis: str, back: bool) -> set[int]:
@@ -575,12 +571,13 @@ class _WalkBuild:
 
 @dataclass
 class _Frame:
-    """One level of loops.  vars: index variable -> its value here, and its offset from what outer frames contribute."""
+    """One level of loops.  vars: index variable -> what this level adds to it; `tile`: it steps over whole tiles."""
 
-    vars: dict[str, tuple[Expr, Expr]] = field(default_factory=dict)
+    vars: dict[str, Expr] = field(default_factory=dict)
     out: list[LoopStmt] = field(default_factory=list)
     walk: _WalkBuild | None = None
     block: bool = False
+    tile: bool = False
     names: set[str] = field(default_factory=set)
     cache: dict[Expr, Expr] = field(default_factory=dict)
 
@@ -701,10 +698,11 @@ def _host_vars(x: Expr) -> set[str] | None:
 
 
 class _Lowering:
-    def __init__(self, op: BoundOp, choice: Plan) -> None:
+    def __init__(self, op: BoundOp, choice: Plan, splits: tuple[Split, ...] = ()) -> None:
         self.op = op
+        self.splits = splits
         self.plan = choice
-        self.names = _assign_names(op)
+        self.names = _assign_names(op, splits)
         self.globals = set(self.names.values())
         self.tensors: dict[str, Tensor] = {t.name: t for t in (*op.inputs, *op.outputs, *op.temps)}
         self.frames: list[_Frame] = []
@@ -736,15 +734,8 @@ class _Lowering:
         nests = tuple(self.nest(g) for g in groups)
         twins = tuple((o, i) for o, i in self.op.inplace if _twin_ok(self.op, groups, o, i))
         return LoopProgram(
-            self.op,
-            self.plan.target,
-            self.names,
-            sizes,
-            rules,
-            tuple(self.checks),
-            nests,
-            tuple(self.buffers.values()),
-            twins,
+            self.op, self.plan.target, self.names, sizes, rules, tuple(self.checks), nests,
+            tuple(self.buffers.values()), self.splits, twins,
         )
 
     def group(self, nodes: Sequence[_Stmt | _Loop]) -> list[list[_Stmt | _Loop]]:
@@ -851,8 +842,10 @@ class _Lowering:
                 self.vars.setdefault(owner, []).append(t)
             return
         scope = (
-            "global" if home is None else "stack" if kept and all(k in tiled for k, _ in kept) else "thread"
+            "global" if home is None or t.expand else "stack" if kept and all(k in tiled for k, _ in kept) else "thread"
         )
+        if scope == "global":
+            dropped, tiled, kept = frozenset(), set(), list(enumerate(dims))
         self.places[t.name] = _Place("buffer", dropped)
         self.buffers[t.name] = Buffer(
             t.name,
@@ -893,7 +886,7 @@ class _Lowering:
             case Reduce(indices=ds, body=b):
                 return self.level(b, bound | {d.id for d in ds})
             case Name(id=n, kind="index" | "packindex"):
-                return 0 if n in bound else self.binding(n)
+                return 0 if n in bound and not any(n in f.vars for f in self.frames) else self.binding(n)
             case Load(tensor=t):
                 low = max((self.level(c, bound) for c in children(x)), default=0)
                 if t not in self.written:
@@ -920,7 +913,7 @@ class _Lowering:
             if chain[-1].tile:
                 break
         flat = self.is_flat(nodes) and bool(chain)
-        if flat and len(chain) > 1 and self.splits(nodes, chain[-1].axis.name):
+        if flat and len(chain) > 1 and self.better_as_rows(nodes, chain[-1].axis.name):
             nodes = [chain.pop()]
             flat = False
         axes = [WalkAxis(x.axis.name, x.axis.extent, x.axis.pack, x.tile) for x in chain]
@@ -941,7 +934,7 @@ class _Lowering:
     def is_flat(self, nodes: Sequence[_Stmt | _Loop]) -> bool:
         return all(isinstance(n, _Stmt) and not isinstance(n.st.assign.value, Reduce) for n in nodes)
 
-    def splits(self, nodes: Sequence[_Stmt | _Loop], last: str) -> bool:
+    def better_as_rows(self, nodes: Sequence[_Stmt | _Loop], last: str) -> bool:
         """Whether a computed index that does not move along the last axis makes a row loop worth while."""
         for s in nodes:
             assert isinstance(s, _Stmt)
@@ -965,10 +958,10 @@ class _Lowering:
         for a in axes:
             if a.tile:
                 start = self.walk_value(frame, a)
-                frame.vars[a.name] = (start, start)
+                frame.vars[a.name] = start
                 self.tile_bounds(a.name, start, a.extent)
             else:
-                frame.vars[a.name] = (Local("", dtype=DType.I64), _i64(0))
+                frame.vars[a.name] = Local("", dtype=DType.I64)
         body()
         self.tiles = saved
         self.frames.pop()
@@ -1039,7 +1032,7 @@ class _Lowering:
             return
         only = node.stmts[0]
         t = self.plan.tiled.get(only.number)
-        if a.name in self.tiles and len(node.stmts) == 1 and t is not None:
+        if a.name in self.tiles and len(node.stmts) == 1 and t is not None and only.axes[-1].name == a.name:
             self.tile(only, t)
             return
         lo: Expr = _i64(0)
@@ -1049,21 +1042,32 @@ class _Lowering:
         var = self.name(a.name)
         here = Local(var, dtype=DType.I64)
         if a.name in self.tiles:
-            start, hi = self.tiles[a.name]
-            frame.vars[a.name] = (_bin("+", start, here), here)
-        else:
-            frame.vars[a.name] = (here, here)
+            _, hi = self.tiles[a.name]
+        frame.vars[a.name] = here
         self.nodes(node.children, node)
         self.frames.pop()
-        self.emit(For(var, lo, hi, tuple(frame.out), "simd" if flat and free else "serial"))
+        step = -1 if self.descends(node) else 1
+        self.emit(For(var, lo, hi, tuple(frame.out), "simd" if flat and free else "serial", step))
+
+    @staticmethod
+    def descends(node: _Loop) -> bool:
+        """Whether a recurrence reads its own at later places of the axis."""
+        axis = node.axis.name
+        if not any(s.st.recur == axis for s in node.stmts):
+            return False
+        written = {s.st.target for s in node.stmts}
+        return any(
+            isinstance(e, Bin) and e.op == "+" and plain_index(e.left) == axis and isinstance(e.right, Num) and e.right.value > 0
+            for s in node.stmts for tensor, index, _ in s.accesses() if tensor in written for e in index
+        )
 
     def tile_loop(self, node: _Loop) -> None:
         a = node.axis
-        frame = _Frame()
+        frame = _Frame(tile=True)
         self.frames.append(frame)
         var = self.name(f"{a.name}_0")
         here = Local(var, dtype=DType.I64)
-        frame.vars[a.name] = (here, here)
+        frame.vars[a.name] = here
         saved = dict(self.tiles)
         self.tile_bounds(a.name, here, a.extent)
         self.nodes(node.children, node)
@@ -1088,7 +1092,7 @@ class _Lowering:
         frame = _Frame()
         self.frames.append(frame)
         var = self.name(a.name)
-        frame.vars[a.name] = (Local(var, dtype=DType.I64), Local(var, dtype=DType.I64))
+        frame.vars[a.name] = Local(var, dtype=DType.I64)
         self.inside(axes[1:], body)
         self.frames.pop()
         self.emit(For(var, _i64(0), a.extent, tuple(frame.out)))
@@ -1097,7 +1101,7 @@ class _Lowering:
     def enter(self, s: _Stmt) -> None:
         self.current = s
         self.base_level = len(self.frames) - 1
-        self.extents = {a.name: a for a in s.axes} | dict(s.st.reduced)
+        self.extents = dict(s.st.reduced) | {a.name: a for a in s.axes}
 
     def leaf(self, s: _Stmt) -> None:
         self.enter(s)
@@ -1185,10 +1189,9 @@ class _Lowering:
             case Load(tensor=t, index=ix):
                 return self.access(self.tensors[t], ix)
             case Call(fn="linear", args=(Star(x=Name(id=n)),)):
-                return self.walk_linear(self.frames[self.binding(n)], n)
+                return self.linear_value(n)
             case Call(fn="lane", args=(Name(id=n), k)):
-                at = self.walk_linear(self.frames[self.binding(n)], n)
-                return Call("lane", (self.pack_of(n), at, self.value(k)), dtype=DType.I64)
+                return Call("lane", (self.pack_of(n), self.linear_value(n), self.value(k)), dtype=DType.I64)
             case Reduce():
                 return self.reduce(x)
             case Select(test=t, then=a, other=b):
@@ -1231,16 +1234,28 @@ class _Lowering:
         return out[0] if len(out) == 1 else replace(x, xs=tuple(out))
 
     def index_value(self, var: str) -> Expr:
-        f = self.frames[self.binding(var)]
-        if f.walk is not None:
-            a = next(a for a in f.walk.axes if a.name == var)
-            return self.walk_value(f, a)
-        return f.vars[var][0]
+        """The value of an index variable: the sum of what each loop over it adds."""
+        self.binding(var)
+        total: Expr = _i64(0)
+        for f in self.frames:
+            if var in f.vars:
+                total = _bin("+", total, f.vars[var] if f.walk is None else self.walk_value(f, self.walk_axis(f, var)))
+        return total
+
+    def linear_value(self, var: str) -> Expr:
+        """The row-major position of a pack index."""
+        self.binding(var)
+        total: Expr = _i64(0)
+        for f in self.frames:
+            if var in f.vars:
+                total = _bin("+", total, self.walk_linear(f, var))
+        return total
 
     def pack_of(self, var: str) -> Expr:
         f = self.frames[self.binding(var)]
-        assert f.walk is not None
-        return next(a.extent for a in f.walk.axes if a.name == var)
+        pack = self.walk_axis(f, var).extent
+        assert isinstance(pack, Name)
+        return next((x.over for x in self.splits if pack.id in (x.own, x.gone)), pack)
 
     # -------------------------------------------------------------------------------------------- memory
     def access(self, t: Tensor, index: tuple[Expr, ...]) -> Expr:
@@ -1265,7 +1280,7 @@ class _Lowering:
             if var is None:
                 var, rest = self.split(e)
                 self.check(e, dims[k].extent, t)
-            elif not dims[k].pack and self.extents[var].extent != dims[k].extent:
+            elif not dims[k].pack and not self.same_extent(self.extents[var].extent, dims[k].extent):
                 self.check(e, dims[k].extent, t)
             if var is None:
                 term(self.value(e), k)
@@ -1276,23 +1291,24 @@ class _Lowering:
                 and self.is_tile_dim(t.name, k)
             )
             for i, f in enumerate(self.frames):
-                if var in f.vars:
-                    if f.walk is not None:
-                        if not (local and self.walk_axis(f, var).tile):
-                            lanes.setdefault(i, []).append((var, k))
-                    elif not (
-                        local
-                        and isinstance(f.vars[var][0], Local)
-                        and var in self.tiles
-                        and f.vars[var][0] == self.tiles[var][0]
-                    ):
-                        term(f.vars[var][1], k)
+                if var not in f.vars or (local and (f.tile or (f.walk is not None and self.walk_axis(f, var).tile))):
+                    continue
+                if f.walk is not None:
+                    lanes.setdefault(i, []).append((var, k))
+                else:
+                    term(f.vars[var], k)
             if rest is not None:
                 term(self.value(rest), k)
         ptr = self.names[("tensor", t.name)]
         for i in sorted(lanes):
             ptr = self.walk_operand(self.frames[i], t.name, ptr, tuple(lanes[i]))
         return Elem(ptr, t.name, tuple(terms), tuple(strides), dtype=t.dtype)
+
+    def same_extent(self, have: Expr, want: Expr) -> bool:
+        """Whether an axis stays inside an entry: equal extents, or a part of the entry's."""
+        return have == want or (
+            isinstance(have, Name) and any(x.over == want and have.id in (x.own, x.gone) for x in self.splits)
+        )
 
     def is_tile_dim(self, tensor: str, k: int) -> bool:
         return any(d == k and e == _i64(TILE) for d, e, _ in self.buffers[tensor].dims)
@@ -1394,8 +1410,8 @@ class _Lowering:
         return out
 
     def reduce_axis(self, d: Decl, r: Reduce) -> Axis:
-        if d.id in self.extents:
-            return self.extents[d.id]
+        if self.current is not None and d.id in dict(self.current.st.reduced):
+            return dict(self.current.st.reduced)[d.id]
         if d.extent is not None:
             return Axis(d.id, d.extent, d.pack)
         for x in loads(r.body):
@@ -1478,11 +1494,11 @@ class _Lowering:
         var = ""
         if a.pack:
             frame.walk = _WalkBuild(self.next_walk(), [WalkAxis(a.name, a.extent, True)])
-            frame.vars[a.name] = (Local("", dtype=DType.I64), _i64(0))
+            frame.vars[a.name] = Local("", dtype=DType.I64)
         else:
             var = self.name(a.name)
             here = Local(var, dtype=DType.I64)
-            frame.vars[a.name] = (here, here)
+            frame.vars[a.name] = here
         value = self.value(body) if last else self.accumulate(kind, dtype, axes[1:], body, bounds)
         self.frames.pop()
         loop: For | Walk
@@ -1504,11 +1520,7 @@ class _Lowering:
         def body() -> None:
             at: Expr = _i64(0)
             for a in axes:
-                here = (
-                    self.walk_linear(self.frames[self.binding(a.name)], a.name)
-                    if a.pack
-                    else self.index_value(a.name)
-                )
+                here = self.linear_value(a.name) if a.pack else self.index_value(a.name)
                 at = _bin("+", _bin("*", at, _count(a)), here)
             self.emit(ArgStep(name, r.kind, self.value(r.body), at))
 
@@ -1525,17 +1537,17 @@ class _Lowering:
         n = s.axes[-1]
         k = s.st.reduced[0][1]
         probe = self.probe(s, n.name, k.name)
-        start, count = self.tiles[n.name]
+        _, count = self.tiles[n.name]
         outer = _Frame()
         self.frames.append(outer)
         k_var = self.name(k.name)
         here = Local(k_var, dtype=DType.I64)
-        outer.vars[k.name] = (here, here)
+        outer.vars[k.name] = here
         inner = _Frame()
         self.frames.append(inner)
         t_var = self.name(n.name)
         rel = Local(t_var, dtype=DType.I64)
-        inner.vars[n.name] = (_bin("+", start, rel), rel)
+        inner.vars[n.name] = rel
         value = self.value(r.body)
         self.frames.pop()
         self.frames.pop()
@@ -1560,7 +1572,7 @@ class _Lowering:
         self.frames.append(frame)
         var = self.name(n.name)
         here = Local(var, dtype=DType.I64)
-        frame.vars[n.name] = (_bin("+", start, here), here)
+        frame.vars[n.name] = here
         target = self.access(self.tensors[s.st.target], s.st.assign.target.index)
         assert isinstance(target, Elem)
         self.emit(Store(target, "=", Elem(name, name, (here,), (_i64(1),), dtype=r.dtype)))
@@ -1622,33 +1634,10 @@ def _twin_ok(op: BoundOp, groups: list[list[_Stmt | _Loop]], out: str, inp: str)
 
 def lower(op: BoundOp, target: str = "cpu", choice: Plan | None = None) -> LoopProgram:
     """The loops of a Normal program for `target` (`cpu` or `cuda`).  Raises LowerError."""
-    op = _with_bases(inline(dead(op)))
-    program = _Lowering(op, choice or plan(op, target)).run()
+    op, splits = normal_updates(inline(dead(op)))
+    program = _Lowering(op, choice or plan(op, target), splits).run()
     verify(program)
     return program
-
-
-def _with_bases(op: BoundOp) -> BoundOp:
-    """Rule 6: updates without a base start at the identity of their mode (`set` writes all, or leaves what it skips)."""
-    body: list[Statement] = []
-    seen: set[str] = set()
-    for s in op.body:
-        mode = s.assign.mode
-        if s.target not in seen and mode not in ("=", "set"):
-            t = op.tensor(s.target)
-            axes = tuple(
-                Axis(f"w{k}", d.extent, d.pack) for k, d in enumerate(d for d in t.dims if not d.keep)
-            )
-            index = tuple(_axis_ref(a) for a in axes)
-            body.append(Statement(Assign(Target(t.name, index), "=", identity(mode, t.dtype)), axes))
-        seen.add(s.target)
-        body.append(s)
-    return replace(op, body=tuple(body))
-
-
-def _axis_ref(a: Axis) -> Expr:
-    n = Name(a.name, kind="packindex" if a.pack else "index", dtype=DType.I64)
-    return Star(n, dtype=DType.I64) if a.pack else n
 
 
 # ================================================================================================ verify
@@ -1829,7 +1818,7 @@ def _show(stmts: Sequence[LoopStmt], pad: str, out: list[str]) -> None:
 
 
 def _for(s: For) -> str:
-    step = f" by {s.step}" if s.step != 1 else ""
+    step = "" if s.step == 1 else " down" if s.step < 0 else f" by {s.step}"
     return f"for {s.var} in {_text(s.lo)} .. {_text(s.hi)}{step}{' simd' if s.kind == 'simd' else ''}"
 
 

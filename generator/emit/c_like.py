@@ -509,6 +509,12 @@ class CLike:
             self.statement(s)
 
     def statement(self, s: LoopStmt) -> None:
+        """Print one statement; names that its walks move mean nothing after it."""
+        outer = dict(self.operands)
+        self._statement(s)
+        self.operands = outer
+
+    def _statement(self, s: LoopStmt) -> None:
         match s:
             case Let(name=n, value=v):
                 self.line(f"const {compute_type(_dtype(v))} {n} = {self.expr(v)};")
@@ -574,13 +580,14 @@ class CLike:
         return "e.error"
 
     def loop(self, s: For) -> None:
+        lo, hi = self.expr(s.lo), self.expr(s.hi, _REL + 1)
         step = f"{s.var} += {s.step}" if s.step != 1 else f"++{s.var}"
+        head = f"for (int64_t {s.var} = {lo}; {s.var} < {hi}; {step}) {{"
+        if s.step < 0:
+            head = f"for (int64_t {s.var} = {hi} - 1; {s.var} >= {lo}; --{s.var}) {{"
         if s.kind == "simd" and self.ivdep:
             self.line(self.ivdep)
-        with self.indented(
-            f"for (int64_t {s.var} = {self.expr(s.lo)}; {s.var} < {self.expr(s.hi, _REL + 1)}; {step}) {{",
-            skip="continue;",
-        ):
+        with self.indented(head, skip="continue;"):
             self.block(s.body)
 
     # -------------------------------------------------------------------------------------------- walks
@@ -588,13 +595,13 @@ class CLike:
         """The declaration of what operand `k` is at this step of the walk."""
         at = f"a{w.id}.at[{k}]"
         if o.kind != "element":
-            return f"const int64_t {o.name} = {at};"
+            return f"[[maybe_unused]] const int64_t {o.name} = {at};"
         t = self.p.op.tensor(o.tensor)
         base = self.base(o.tensor) if o.base == self.tensor_name(o.tensor) else o.base
         if o.base in self.operands and self.operands[o.base][3]:
             raise LowerError(f"{self.p.op.name}: a walk inside a run")
         const = "const " if t.role == "input" else ""
-        return f"{const}{storage_type(t.dtype)}* const {o.name} = {base} + {at};"
+        return f"[[maybe_unused]] {const}{storage_type(t.dtype)}* const {o.name} = {base} + {at};"
 
     def width(self, w: Walk) -> int:
         return max(1, len(w.operands))
@@ -647,7 +654,7 @@ class CLike:
         """`body` as a function of the operands' steps along the run, called with literal steps where they are 1 or 0."""
         assert callable(body)
         elements = [o.name for o in w.operands if o.kind == "element"]
-        params = ", ".join(f"const int64_t {o.name}_s" for o in w.operands)
+        params = ", ".join(f"[[maybe_unused]] const int64_t {o.name}_s" for o in w.operands)
         self.enter(w, f"t{w.id}")
         with self.indented(f"const auto run{w.id} = [&]({params}) {self.inline}{{", "};"):
             body()
@@ -737,7 +744,7 @@ class CLike:
     def reduction(self, s: Accumulate, lo: str, hi: str, var: str) -> Iterator[tuple[str, str]]:
         """(opening, closing) around the step function of a reduction over var in [lo, hi)."""
         ctype = compute_type(s.dtype)
-        step = f"[&]({ctype} acc, int64_t {var}) {self.inline}-> {ctype} {{"
+        step = f"[&]({ctype} acc, [[maybe_unused]] int64_t {var}) {self.inline}-> {ctype} {{"
         unit = self.expr(identity(s.kind, s.dtype))
         if self.blocked(s):
             yield f"owk_sum<{ctype}>({lo}, {hi}, {step}", "})"

@@ -78,6 +78,7 @@ def _nest(c: CLike, n: Nest, name: str) -> None:
         for part in t.split("\n"):
             c.line(f"// {part}")
     names = {f"{c.stride_name(s)}" for s in units}
+    c.operands = {}
     head = ["template <bool UNIT>"] if units else []
 
     def body() -> None:

@@ -18,6 +18,7 @@ from ..expr import Bin, Call, Expr, Item, Name, Num, Star, Un, walk
 from ..loops import HostCheck, LoopProgram, Walk
 from ..plan import TILE
 from ..types import DType
+from ..updates import Split
 from .c_like import CLike, compute_type, storage_type
 
 __all__ = ["Prologue"]
@@ -42,6 +43,8 @@ class Prologue:
         self.pack_rank: dict[str, str] = {}
         self.axis_done: set[str] = set()
         self.where: dict[str, _Where] = {}
+        self.known: set[str] = set()
+        self.asked: set[int] = set()
 
     # -------------------------------------------------------------------------------------------- names
     def dim(self, n: str) -> str:
@@ -111,12 +114,16 @@ class Prologue:
                 out.append(f"OwkOrder {n};")
             else:
                 out.append(f"{compute_type(a.dtype)} {n};")
+        for x in self.p.splits:
+            kind = "OwkPack" if x.pack else "int64_t"
+            out.append(f"{kind} {self.dim(x.own)}, {self.dim(x.gone)};")
         out += [f"OwkOrder {self.attr(n)};" for n in self.absent_axes()]
         for t in (*self.op.inputs, *self.op.outputs):
             out += self.stride_members(t, [(k, d.pack) for k, d in enumerate(self.dims(t))])
         for b in self.p.buffers:
             if b.scope != "stack":
                 out += self.stride_members(self.op.tensor(b.tensor), [(k, pack) for k, _, pack in b.dims])
+        out += [f"int64_t {self.aligned_name(*x)}[OW_MAX_RANK];" for x in self.aligned()]
         for n in self.linear_packs():
             out.append(f"int64_t {self.dim(n)}_linear[OW_MAX_RANK];")
         out += [f"OwShape {self.tensor(t.name)}_shape;" for t in self.op.outputs]
@@ -156,8 +163,35 @@ class Prologue:
                 if o.kind == "linear":
                     extent = packs[o.axis].extent
                     assert isinstance(extent, Name)
-                    found[extent.id] = None
+                    found[self.whole(extent.id)] = None
         return list(found)
+
+    def whole(self, pack: str) -> str:
+        """The pack that `pack` is, or is a part of."""
+        for x in self.p.splits:
+            if pack in (x.own, x.gone) and isinstance(x.over, Name):
+                return x.over.id
+        return pack
+
+    def aligned(self) -> list[tuple[str, int, str]]:
+        """(tensor, index entry, pack): strides of an entry's own pack along the axes of another that walks it."""
+        found: dict[tuple[str, int, str], None] = {}
+        for w in walks(self.p):
+            packs = {a.name: a.extent for a in w.axes if a.pack}
+            for o in w.operands:
+                for axis, k in o.lanes:
+                    extent = packs.get(axis)
+                    if isinstance(extent, Name) and self.needs_aligning(o.tensor, k, self.whole(extent.id)):
+                        found[(o.tensor, k, self.whole(extent.id))] = None
+        return list(found)
+
+    def needs_aligning(self, tensor: str, k: int, pack: str) -> bool:
+        t = self.op.tensor(tensor)
+        mine = self.dims(t)[k].extent
+        return not t.expand and isinstance(mine, Name) and mine.id != pack
+
+    def aligned_name(self, tensor: str, k: int, pack: str) -> str:
+        return f"{self.tensor(tensor)}_p{k}_{self.dim(pack)}"
 
     # -------------------------------------------------------------------------------------------- bind
     def bind(self) -> None:
@@ -186,16 +220,17 @@ class Prologue:
         self.ranks()
         self.extents()
         self.strides()
-        for k, r in enumerate(self.op.rules):
-            if not r.data:
-                line(f"if (!({self.expr(r.expr)})) {self.fail('OW_E_REQUIRE', which=k)}  // {r.text}")
+        self.align("input")
         if self.p.sizes:
             self.sizes()
+        self.ask(all_known=True)
         for chk in self.p.checks:
             self.host_check(chk)
         self.outputs()
         self.buffers()
         line("if (!run) return OW_OK;")
+        self.align("output")
+        self.align("temp")
         self.overlaps()
         line("return OW_OK;")
         c.host = False
@@ -231,7 +266,7 @@ class Prologue:
                 name = f"{self.dim(d.name)}_rank"
                 self.c.line(f"const int32_t {name} = (int32_t)({self.expr(d.rank)});")
                 self.pack_rank[d.name] = name
-        waiting = list(self.op.inputs)
+        waiting = [t for t in self.op.inputs if not t.expand]
         while waiting:
             ready = next((t for t in waiting if len(self.open_packs(t)) <= 1), None)
             if ready is None:
@@ -261,7 +296,7 @@ class Prologue:
         n = f"{self.tensor(t.name)}_t"
         arg = self.slot[t.name]
         for d in t.dims:
-            if d.pack and d.at is not None and self.attr_of(d.at).kind == "axes":
+            if d.at is not None and self.attr_of(d.at).kind == "axes":
                 self.axes_attr(d.at, f"{n}->ndim")
         unknown = self.open_packs(t)
         terms = self.rank_terms(t, skip=unknown[0] if unknown else None)
@@ -287,12 +322,10 @@ class Prologue:
             line(f"if ({n}->ndim != {terms}) {self.fail('OW_E_RANK', arg=arg, want=terms, got=f'{n}->ndim')}")
         self.locate(t, f"{n}->ndim", own)
 
-    def rank_terms(self, t: Tensor, skip: str | None = None, keep: bool = False) -> str:
+    def rank_terms(self, t: Tensor, skip: str | None = None) -> str:
         fixed = 0
         parts: list[str] = []
         for d in t.dims:
-            if d.keep and not keep:
-                continue
             if d.keep and d.at is not None and self.attr_of(d.at).kind == "axes":
                 parts.append(f"e.{self.attr(d.at)}.n")
             elif d.pack:
@@ -366,7 +399,7 @@ class Prologue:
                     f"if ({self.attr(x)}_axis == {self.attr(y)}_axis) "
                     + self.fail("OW_E_AXIS", arg=self.attr_at(y), want=rank, got=f"{self.attr(y)}_axis")
                 )
-        line(f"const OwkOrder {order} = owk_free_axes({rank}, {' | '.join(masks) or '0'});")
+        line(f"[[maybe_unused]] const OwkOrder {order} = owk_free_axes({rank}, {' | '.join(masks) or '0'});")
         w = _Where(rank, order)
         fixed, packs = 0, []
         for k, d in enumerate(t.dims):
@@ -391,32 +424,136 @@ class Prologue:
 
     # -------------------------------------------------------------------------------------------- extents
     def extents(self) -> None:
+        """Extents from inputs, then derived ones; each rule is asked as soon as it can be."""
         solved: set[tuple[str, int]] = set()
         for d in self.op.dims:
-            if d.data:
-                continue
             if d.expr is None:
                 self.source(d)
+                self.known.add(d.name)
                 solved |= set(d.sources)
-            elif d.pack:
+        self.ask()
+        for d in self.op.dims:
+            if d.data or d.expr is None:
+                continue
+            n = self.dim(d.name)
+            if d.pack:
                 assert isinstance(d.expr, Name)
-                self.c.line(f"e.{self.dim(d.name)} = e.{self.dim(d.expr.id)};")
+                self.c.line(f"e.{n} = e.{self.dim(d.expr.id)};")
             else:
-                self.c.line(f"e.{self.dim(d.name)} = {self.expr(d.expr)};")
+                self.c.line(f"e.{n} = {self.expr(d.expr)};")
+                self.c.line(f"if (e.{n} < 0) {self.fail('OW_E_SHAPE', got=f'e.{n}')}")
+            self.known.add(d.name)
+            self.ask()
         for t in self.op.inputs:
+            if t.expand:
+                self.expanded(t)
+                continue
             for k, u in enumerate(t.dims):
-                if (t.name, k) in solved or u.pack:
-                    continue
-                self.agree(t, k, self.expr(u.extent))
+                if u.keep:
+                    self.ones(t, k)
+                elif (t.name, k) not in solved and not u.pack:
+                    self.agree(t, k, self.expr(u.extent))
+        for x in self.p.splits:
+            self.split(x)
+
+    def ask(self, all_known: bool = False) -> None:
+        """Print the rules over shapes and attributes whose names are known by now."""
+        for k, r in enumerate(self.op.rules):
+            names = {n.id for n in walk(r.expr) if isinstance(n, Name) and n.kind in ("dim", "pack")}
+            if r.data or k in self.asked or not (all_known or names <= self.known):
+                continue
+            self.asked.add(k)
+            self.c.line(f"if (!({self.expr(r.expr)})) {self.fail('OW_E_REQUIRE', which=k)}  // {r.text}")
+
+    def positions(self, t: Tensor) -> tuple[list[str], str]:
+        """Where each dim's lanes stand among the tensor's aligned axes, and how many there are."""
+        at: list[str] = []
+        fixed, packs = 0, list[str]()
+        for d in self.dims(t):
+            at.append(" + ".join([*packs, *([str(fixed)] if fixed or not packs else [])]))
+            if d.pack:
+                assert isinstance(d.extent, Name)
+                packs.append(f"e.{self.dim(d.extent.id)}.rank")
+            else:
+                fixed += 1
+        return at, " + ".join([*packs, *([str(fixed)] if fixed or not packs else [])])
+
+    def expanded(self, t: Tensor) -> None:
+        """An input of any shape that broadcasts to its dims."""
+        line = self.c.line
+        n, arg = f"{self.tensor(t.name)}_t", self.slot[t.name]
+        at, total = self.positions(t)
+        if not self.dims(t):
+            line(f"if ({n}->ndim != 0) {self.fail('OW_E_SHAPE', arg=arg, got=f'{n}->ndim')}")
+        for k, d in enumerate(self.dims(t)):
+            if d.pack:
+                pack = self.dim(d.extent.id)  # type: ignore[attr-defined]
+                line(f"for (int32_t l = 0; l < e.{pack}.rank; ++l)")
+                line(f"  if (owk_expand(error, {n}, {total}, {at[k]} + l, e.{pack}.dim[l], {arg})) return error->code;")
+            else:
+                line(f"if (owk_expand(error, {n}, {total}, {at[k]}, {self.expr(d.extent)}, {arg})) return error->code;")
+        self.expand_strides(t, f"{n}->ndim", f"{n}->shape", f"{n}->strides")
+
+    def expand_strides(self, t: Tensor, rank: str, shape: str, strides: str) -> None:
+        """Strides of an `expand` tensor along its declared dims: 0 for axes that it lacks."""
+        line = self.c.line
+        at, total = self.positions(t)
+        n = self.tensor(t.name)
+        for k, d in enumerate(self.dims(t)):
+            if d.pack:
+                pack = self.dim(d.extent.id)  # type: ignore[attr-defined]
+                line(f"for (int32_t l = 0; l < e.{pack}.rank; ++l)")
+                line(f"  e.{n}_p{k}[l] = owk_expand_stride({rank}, {shape}, {strides}, {total}, {at[k]} + l);")
+            else:
+                line(f"e.{n}_s{k} = owk_expand_stride({rank}, {shape}, {strides}, {total}, {at[k]});")
+
+    def split(self, x: Split) -> None:
+        """The two parts of an axis for a tensor that lacks some of it."""
+        line = self.c.line
+        own, gone = f"e.{self.dim(x.own)}", f"e.{self.dim(x.gone)}"
+        if x.share is not None:
+            assert isinstance(x.over, Name)
+            line(f"owk_split_pack(e.{self.dim(x.over.id)}, e.{self.dim(x.share)}, &{own}, &{gone});")
+            return
+        assert x.like is not None
+        h = f"{self.tensor(x.like)}_t"
+        at, total = self.positions(self.op.tensor(x.tensor))
+        head = f"{h}->ndim, {h}->shape, {total}, {at[x.dim]}"
+        if x.pack:
+            assert isinstance(x.over, Name)
+            over = f"e.{self.dim(x.over.id)}"
+            line(f"{own}.rank = {gone}.rank = {over}.rank;")
+            line(f"for (int32_t l = 0; l < {over}.rank; ++l)")
+            line(f"  owk_split_extent({head} + l, {over}.dim[l], &{own}.dim[l], &{gone}.dim[l]);")
+        else:
+            line(f"owk_split_extent({head}, {self.expr(x.over)}, &{own}, &{gone});")
+
+    def align(self, role: str) -> None:
+        """Strides along packs that a tensor has only a share of."""
+        for tensor, k, pack in self.aligned():
+            t = self.op.tensor(tensor)
+            if t.role != role:
+                continue
+            name, whole = f"e.{self.aligned_name(tensor, k, pack)}", f"e.{self.dim(pack)}"
+            mine = self.dims(t)[k].extent
+            assert isinstance(mine, Name)
+            if role == "input" and self.broadcast(mine.id):
+                order, first, rank = self.where[tensor].pack[[i for i, d in enumerate(t.dims) if not d.keep][k]]
+                self.c.line(f"owk_join_strides({self.tensor(tensor)}_t, {order}, {first}, {rank}, {whole}, {name});")
+            else:
+                self.c.line(f"owk_align(e.{self.dim(mine.id)}, e.{self.tensor(tensor)}_p{k}, {whole}, {name});")
 
     def source(self, d: Dim) -> None:
         line = self.c.line
         n = self.dim(d.name)
-        if not d.sources:
+        sources = [x for x in d.sources if not self.op.tensor(x[0]).expand]
+        if not sources and not self.uses(d.name):
+            return
+        if not sources:
             raise LowerError(f"{self.op.name}: nothing says what extent `{d.name}` is")
         if d.pack and d.broadcast:
             line(f"e.{n}.rank = 0;")
-        for i, (tensor, k) in enumerate(d.sources):
+        for i, (tensor, k) in enumerate(sources):
             t = f"{self.tensor(tensor)}_t"
             w = self.where[tensor]
             if not d.pack:
@@ -436,6 +573,25 @@ class Prologue:
             else:
                 line(f"if (owk_same_pack(error, {t}, {order}, {first}, e.{n}, {arg})) return error->code;")
 
+    def uses(self, dim: str) -> bool:
+        """Whether any tensor, axis or derived extent needs this dim."""
+        exprs = [u.extent for t in (*self.op.outputs, *self.op.temps, *self.op.inputs) for u in t.dims if not t.expand]
+        exprs += [a.extent for s in self.op.body for a in (*s.axes, *(r for _, r in s.reduced))]
+        exprs += [d.expr for d in self.op.dims if d.expr is not None] + [r.expr for r in self.op.rules]
+        return any(isinstance(n, Name) and n.id == dim and n.kind in ("dim", "pack") for e in exprs for n in walk(e))
+
+    def ones(self, t: Tensor, k: int) -> None:
+        """A kept dim of an input (the adjoint of one that was put back) has extent 1."""
+        w, n = self.where[t.name], f"{self.tensor(t.name)}_t"
+        axes = [] if k in w.pack else [w.scalar[k]]
+        if k in w.pack:
+            order, first, rank = w.pack[k]
+            self.c.line(f"for (int32_t l = 0; l < {rank}; ++l)")
+            axes = [f"{order}.axis[{first} + l]"]
+        for axis in axes:
+            self.c.line(f"{'  ' if k in w.pack else ''}if ({n}->shape[{axis}] != 1) "
+                        + self.fail("OW_E_SHAPE", arg=self.slot[t.name], axis=axis, want=1, got=f"{n}->shape[{axis}]"))
+
     def agree(self, t: Tensor, k: int, want: str) -> None:
         n, axis = f"{self.tensor(t.name)}_t", self.where[t.name].scalar[k]
         self.c.line(
@@ -445,6 +601,8 @@ class Prologue:
 
     def strides(self) -> None:
         for t in self.op.inputs:
+            if t.expand:
+                continue
             self.tensor_strides(t, f"{self.tensor(t.name)}_t")
         for n in self.linear_packs():
             self.c.line(f"owk_linear(e.{self.dim(n)}, 1, e.{self.dim(n)}_linear);")
@@ -528,39 +686,46 @@ class Prologue:
     def outputs(self) -> None:
         line = self.c.line
         for i, t in enumerate(self.op.outputs):
-            n = self.tensor(t.name)
-            rank = f"{n}_rank"
-            line(f"const int32_t {rank} = {self.rank_terms(t, keep=True)};")
-            line(f"if ({rank} > OW_MAX_RANK) {self.fail('OW_E_RANK', want='OW_MAX_RANK', got=rank)}")
-            self.locate(t, rank, {})
-            w = self.where[t.name]
-            line(f"e.{n}_shape.rank = {rank};")
-            line(f"e.{n}_shape.pad = 0;")
-            for k, d in enumerate(t.dims):
-                if k in w.pack:
-                    order, first, r = w.pack[k]
-                    extent = "1" if d.keep else f"e.{self.dim(d.extent.id)}.dim[l]"  # type: ignore[attr-defined]
-                    first = "" if first == "0" else f"{first} + "
-                    line(
-                        f"for (int32_t l = 0; l < {r}; ++l) e.{n}_shape.dim[{order}.axis[{first}l]] = {extent};"
-                    )
-                else:
-                    line(f"e.{n}_shape.dim[{w.scalar[k]}] = {'1' if d.keep else self.expr(d.extent)};")
-                    if not d.keep and not isinstance(d.extent, Num):
-                        line(
-                            f"if (e.{n}_shape.dim[{w.scalar[k]}] < 0) "
-                            + self.fail("OW_E_SHAPE", axis=w.scalar[k], got=f"e.{n}_shape.dim[{w.scalar[k]}]")
-                        )
-            handle = f"{n}_t"
+            n, handle = self.tensor(t.name), f"{self.tensor(t.name)}_t"
+            if t.expand and t.like is not None:
+                like = f"{self.tensor(t.like)}_t"
+                line(f"e.{n}_shape.rank = {like}->ndim;")
+                line(f"e.{n}_shape.pad = 0;")
+                line(f"for (int32_t k = 0; k < {like}->ndim; ++k) e.{n}_shape.dim[k] = {like}->shape[k];")
+            else:
+                self.output_shape(t)
             line(f"const OwTensor* const {handle} = run ? c->out[{i}] : nullptr;")
             with self.c.indented("if (run) {"):
                 arg = f"c->n_in + {i}"
-                line(
-                    f"if (!{handle} || {handle}->dtype.bits != {8 * t.dtype.bytes}) {self.fail('OW_E_ABI', arg=arg)}"
-                )
+                line(f"if (!{handle} || {handle}->dtype.bits != {8 * t.dtype.bytes}) {self.fail('OW_E_ABI', arg=arg)}")
                 line(f"if (owk_same_shape(error, {handle}, e.{n}_shape, {arg})) return error->code;")
                 line(f"e.{n} = ({storage_type(t.dtype)}*)owk_data({handle});")
-                self.tensor_strides(t, handle)
+                if t.expand:
+                    self.expand_strides(t, f"{handle}->ndim", f"{handle}->shape", f"{handle}->strides")
+                else:
+                    self.tensor_strides(t, handle)
+
+    def output_shape(self, t: Tensor) -> None:
+        line = self.c.line
+        n = self.tensor(t.name)
+        rank = f"{n}_rank"
+        line(f"const int32_t {rank} = {self.rank_terms(t)};")
+        line(f"if ({rank} > OW_MAX_RANK) {self.fail('OW_E_RANK', want='OW_MAX_RANK', got=rank)}")
+        self.locate(t, rank, {})
+        w = self.where[t.name]
+        line(f"e.{n}_shape.rank = {rank};")
+        line(f"e.{n}_shape.pad = 0;")
+        for k, d in enumerate(t.dims):
+            if k in w.pack:
+                order, first, r = w.pack[k]
+                extent = "1" if d.keep else f"e.{self.dim(d.extent.id)}.dim[l]"  # type: ignore[attr-defined]
+                first = "" if first == "0" else f"{first} + "
+                line(f"for (int32_t l = 0; l < {r}; ++l) e.{n}_shape.dim[{order}.axis[{first}l]] = {extent};")
+            else:
+                line(f"e.{n}_shape.dim[{w.scalar[k]}] = {'1' if d.keep else self.expr(d.extent)};")
+                if not d.keep and not isinstance(d.extent, (Num, Name)):
+                    line(f"if (e.{n}_shape.dim[{w.scalar[k]}] < 0) "
+                         + self.fail("OW_E_SHAPE", axis=w.scalar[k], got=f"e.{n}_shape.dim[{w.scalar[k]}]"))
 
     def buffers(self) -> None:
         """Row-major strides of temporaries, and where they lie: shared ones first, then a stretch per thread."""
@@ -574,13 +739,20 @@ class Prologue:
             region = "e.shared_bytes" if b.scope == "global" else "e.row_bytes"
             with self.c.indented("{"):
                 line("int64_t count = 1;")
-                for k, extent, pack in reversed(b.dims):
-                    if pack:
-                        assert isinstance(extent, Name)
-                        line(f"count = owk_linear(e.{self.dim(extent.id)}, count, e.{n}_p{k});")
-                    else:
-                        line(f"e.{n}_s{k} = count;")
-                        line(f"count *= {self.expr(extent, 12)};")
+                t = self.op.tensor(b.tensor)
+                if t.expand and t.like is not None:
+                    like = f"{self.tensor(t.like)}_t"
+                    line("int64_t stride[OW_MAX_RANK];")
+                    line(f"for (int32_t k = {like}->ndim - 1; k >= 0; --k) {{ stride[k] = count; count *= {like}->shape[k]; }}")
+                    self.expand_strides(t, f"{like}->ndim", f"{like}->shape", "stride")
+                else:
+                    for k, extent, pack in reversed(b.dims):
+                        if pack:
+                            assert isinstance(extent, Name)
+                            line(f"count = owk_linear(e.{self.dim(extent.id)}, count, e.{n}_p{k});")
+                        else:
+                            line(f"e.{n}_s{k} = count;")
+                            line(f"count *= {self.expr(extent, 12)};")
                 if b.scope == "global":
                     line(f"if (run) e.{n} = ({storage_type(b.dtype)}*)((char*)c->workspace + {region});")
                 else:
@@ -601,7 +773,7 @@ class Prologue:
         for i, o in outs:
             h = f"{self.tensor(o)}_t"
             line(f"if (owk_folded({h})) {self.fail('OW_E_OVERLAP', arg=f'c->n_in + {i}')}")
-            line(f"const OwkSpan {self.tensor(o)}_span = owk_span({h});")
+            line(f"[[maybe_unused]] const OwkSpan {self.tensor(o)}_span = owk_span({h});")
         for i, o in outs:
             for j, other in outs[:i]:
                 line(
@@ -646,11 +818,15 @@ class Prologue:
             return "nullptr"
         o = w.operands[k]
         if o.kind == "linear" and o.axis == axis:
-            return f"e.{self.dim(pack)}_linear"
+            return f"e.{self.dim(self.whole(pack))}_linear"
         at = [d for a, d in o.lanes if a == axis] if o.kind == "element" else []
         if len(at) > 1:
             raise LowerError(f"{self.op.name}: `{o.tensor}` is indexed twice by the pack `{axis}`")
-        return f"e.{self.tensor(o.tensor)}_p{at[0]}" if at else "nullptr"
+        if not at:
+            return "nullptr"
+        if self.needs_aligning(o.tensor, at[0], self.whole(pack)):
+            return f"e.{self.aligned_name(o.tensor, at[0], self.whole(pack))}"
+        return f"e.{self.tensor(o.tensor)}_p{at[0]}"
 
     def lane_scalar(self, w: Walk, k: int, axis: str, tile: int) -> str:
         if k >= len(w.operands):

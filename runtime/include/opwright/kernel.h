@@ -366,6 +366,43 @@ static inline void owk_join_strides(const OwTensor* t, const OwkOrder& o, int32_
     stride[l] = mine < 0 || t->shape[axis] == 1 ? 0 : t->strides[axis];
   }
 }
+/* Strides of a tensor's pack along the axes of one that it is a share of: 0 where it lacks an axis or has extent 1. */
+static inline void owk_align(const OwkPack& own, const int64_t* stride, const OwkPack& to, int64_t* out) {
+  for (int32_t l = 0; l < to.rank; ++l) {
+    const int32_t mine = l - (to.rank - own.rank);
+    out[l] = mine < 0 || own.dim[mine] == 1 ? 0 : stride[mine];
+  }
+}
+/* The axes of `whole` that a share of it has, and those that it lacks; extent 1 in the other's place. */
+static inline void owk_split_pack(const OwkPack& whole, const OwkPack& share, OwkPack* own, OwkPack* gone) {
+  own->rank = gone->rank = whole.rank;
+  for (int32_t l = 0; l < whole.rank; ++l) {
+    const int32_t mine = l - (whole.rank - share.rank);
+    const bool has = mine >= 0 && share.dim[mine] == whole.dim[l];
+    own->dim[l] = has ? whole.dim[l] : 1;
+    gone->dim[l] = has ? 1 : whole.dim[l];
+  }
+}
+/* An `expand` tensor stands right-aligned among `total` axes: which of its own axes is `at`, -1 when it lacks it. */
+static inline int32_t owk_expand_axis(int32_t rank, const int64_t* shape, int32_t total, int32_t at) {
+  const int32_t mine = at - (total - rank);
+  return mine < 0 || shape[mine] == 1 ? -1 : mine;
+}
+static inline void owk_split_extent(int32_t rank, const int64_t* shape, int32_t total, int32_t at, int64_t extent, int64_t* own, int64_t* gone) {
+  const bool has = extent == 1 || owk_expand_axis(rank, shape, total, at) >= 0;
+  *own = has ? extent : 1;
+  *gone = has ? 1 : extent;
+}
+static inline int32_t owk_expand(OwError* e, const OwTensor* t, int32_t total, int32_t at, int64_t extent, int32_t arg) {
+  const int32_t mine = owk_expand_axis(t->ndim, t->shape, total, at);
+  if (t->ndim > total) return owk_fail(e, OW_E_SHAPE, -1, arg, -1, total, t->ndim);
+  if (mine >= 0 && t->shape[mine] != extent) return owk_fail(e, OW_E_SHAPE, -1, arg, mine, extent, t->shape[mine]);
+  return OW_OK;
+}
+static inline int64_t owk_expand_stride(int32_t rank, const int64_t* shape, const int64_t* stride, int32_t total, int32_t at) {
+  const int32_t mine = owk_expand_axis(rank, shape, total, at);
+  return mine < 0 ? 0 : stride[mine];
+}
 static inline int32_t owk_same_shape(OwError* e, const OwTensor* t, const OwShape& s, int32_t arg) {
   if (t->ndim != s.rank) return owk_fail(e, OW_E_RANK, -1, arg, -1, s.rank, t->ndim);
   for (int32_t k = 0; k < s.rank; ++k)

@@ -87,16 +87,15 @@ OWK_FN owk_f16 owk_f32_to_f16(float x) {
 OWK_FN float owk_round_bf16(float x) { return owk_bf16_to_f32(owk_f32_to_bf16(x)); }
 OWK_FN float owk_round_f16(float x) { return owk_f16_to_f32(owk_f32_to_f16(x)); }
 
-/* ---- float to integer: toward zero; NaN gives 0, what is out of range the nearest end ---- */
-#define OWK_TO_INT(NAME, INT, LO, HI, ABOVE, BELOW)                                  \
-  OWK_FN INT owk_to_##NAME(double x) {                                               \
-    return x != x ? (INT)0 : x >= (ABOVE) ? (INT)(HI) : x <= (BELOW) ? (INT)(LO) : (INT)x; \
-  }
-OWK_TO_INT(u8, uint8_t, 0, 255, 255.0, 0.0)
-OWK_TO_INT(i8, int8_t, -128, 127, 127.0, -128.0)
-OWK_TO_INT(i16, int16_t, -32768, 32767, 32767.0, -32768.0)
-OWK_TO_INT(i32, int32_t, -2147483647 - 1, 2147483647, 2147483647.0, -2147483648.0)
-OWK_TO_INT(i64, int64_t, -9223372036854775807LL - 1, 9223372036854775807LL, 9223372036854775808.0, -9223372036854775808.0)
+/* ---- float to integer: toward zero; NaN and what does not fit give the lowest i32 (i32) or i64 (the rest, cut to width),
+ * as PyTorch's CPU kernels do on x86 ---- */
+OWK_FN int32_t owk_to_i32(double x) { return x > -2147483649.0 && x < 2147483648.0 ? (int32_t)x : -2147483647 - 1; }
+OWK_FN int64_t owk_to_i64(double x) {
+  return x >= -9223372036854775808.0 && x < 9223372036854775808.0 ? (int64_t)x : -9223372036854775807LL - 1;
+}
+OWK_FN uint8_t owk_to_u8(double x) { return (uint8_t)owk_to_i64(x); }
+OWK_FN int8_t owk_to_i8(double x) { return (int8_t)owk_to_i64(x); }
+OWK_FN int16_t owk_to_i16(double x) { return (int16_t)owk_to_i64(x); }
 
 /* ---- integers: + - * wrap (-fwrapv); division by zero gives 0; the lowest over -1 wraps ---- */
 #define OWK_INT(NAME, INT)                                                                        \
@@ -149,7 +148,7 @@ OWK_FN bool owk_less_bool(bool a, bool b) { return a < b; }
   OWK_FN bool owk_less_##NAME(R a, R b) { return (a < b) | ((b != b) & (a == a)); }               \
   OWK_FN bool owk_same_##NAME(R a, R b) { return (a == b) | ((a != a) & (b != b)); }              \
   OWK_FN R owk_abs_##NAME(R x) { return OWK_M(fabs##S)(x); }                                      \
-  OWK_FN R owk_sign_##NAME(R x) { return (R)((x > 0) - (x < 0)); }                                \
+  OWK_FN R owk_sign_##NAME(R x) { return x != x ? x : (R)((x > 0) - (x < 0)); }                   \
   OWK_FN R owk_floor_##NAME(R x) { return OWK_M(floor##S)(x); }                                   \
   OWK_FN R owk_ceil_##NAME(R x) { return OWK_M(ceil##S)(x); }                                     \
   OWK_FN R owk_trunc_##NAME(R x) { return OWK_M(trunc##S)(x); }                                   \
