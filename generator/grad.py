@@ -46,6 +46,7 @@ from .expr import (
     walk,
 )
 from .normal import free_indices, verify
+from .shifts import is_shift_free, maxima
 from .simplify import (
     add,
     call,
@@ -429,7 +430,11 @@ class _Adjoint:
         for k, s in enumerate(op.body):
             self.writers[s.target].append(k)
         self.own_packs: dict[tuple[str, str], str] = {}
-        self.live = self.find_live()
+        self.live = self.find_live(frozenset())
+        # The derivative by a maximum that only guards against overflow is zero: do not follow it.
+        steady = [n for n in maxima(op) if n in self.live and is_shift_free(op, n, self.cotangents)]
+        if steady:
+            self.live = self.find_live(frozenset(steady))
 
     # ------------------------------------------------------------------------------------------ which tensors matter
     def carries(
@@ -468,14 +473,16 @@ class _Adjoint:
             hint="declare it (`grad: {compute: …}`) or say `grad: {none: why}`",
         )
 
-    def find_live(self) -> frozenset[str]:
-        """Tensors that depend on a wanted input and that an output with a cotangent depends on."""
+    def find_live(self, steady: frozenset[str]) -> frozenset[str]:
+        """Tensors between a wanted input and an output with a cotangent; `steady` ones count as constants."""
         active = set(self.gradients)
         edges: list[tuple[str, set[str]]] = []
         while True:
             size = len(active)
             for s in self.op.body:
-                if self.tensors[s.target].dtype.is_inexact and self.flow(s.assign.value, active):
+                if s.target in steady or not self.tensors[s.target].dtype.is_inexact:
+                    continue
+                if self.flow(s.assign.value, active):
                     active.add(s.target)
             if len(active) == size:
                 break
@@ -841,7 +848,7 @@ class _Adjoint:
         count = _one_if(cmp("==", args[0], x))
         for a in args[1:]:
             count = add(count, _one_if(cmp("==", a, x)))
-        return [(a, div(g, cast(count, _acc(g))), (cmp("==", a, x),)) for a in args if a in carrying]
+        return [(a, div(g, _number_of(count, _acc(g))), (cmp("==", a, x),)) for a in args if a in carrying]
 
     # ------------------------------------------------------------------------------------------ reductions
     def stored(self, scope: _Scope, x: Reduce, own: Load | None) -> Expr:
@@ -867,7 +874,7 @@ class _Adjoint:
                 count = self.temp(
                     scope, f"{scope.name}_ties", reduction("sum", axes, _one_if(hit)), free, axes
                 )
-                return [(body, div(t.g, cast(count, acc)), (hit,))]
+                return [(body, div(t.g, _number_of(count, acc)), (hit,))]
         v = _wide(body)
         zero = cmp("==", body, num(0, body.dtype or acc))
         rest = self.temp(
@@ -890,7 +897,9 @@ class _Adjoint:
             or a.value.dtype is not t.dtype
         ):
             return None
-        if plain_indices(a.target.index) is None:
+        names = plain_indices(a.target.index)
+        # Along an index that the value does not depend on, its cotangent has been summed: the load would bring it back.
+        if names is None or not set(names) <= free_indices(a.value):
             return None
         return Load(s.target, a.target.index, dtype=t.dtype)
 
@@ -950,7 +959,7 @@ class _Adjoint:
             case "max" | "min":
                 value = self.plain_value(scope, value)
                 best = Load(s.target, a.target.index, dtype=self.tensors[s.target].dtype)
-                g = div(g, cast(Load(helpers[0], a.target.index, dtype=DType.I64), _acc(g)))
+                g = div(g, _number_of(Load(helpers[0], a.target.index, dtype=DType.I64), _acc(g)))
                 guards += (cmp("==", value, best),)
             case "*=":
                 value = self.plain_value(scope, value)
@@ -1409,6 +1418,11 @@ def _others(v: Expr, zero: Expr, rest: Expr, many: Expr, zeros: Expr) -> Expr:
 def _one_if(test: Expr) -> Expr:
     """For counting: exact, as an integer."""
     return select(test, num(1, DType.I64), num(0, DType.I64))
+
+
+def _number_of(ties: Expr, dtype: DType) -> Expr:
+    """A count of ties to divide by.  It is 0 only beside nan, and where the oracle cannot tell whether values tie."""
+    return cast(call("max", ties, num(1, DType.I64)), dtype)
 
 
 def _position(axes: Sequence[Axis]) -> Expr:
