@@ -22,6 +22,7 @@ from ..generator.errors import OpwrightError
 from ..generator.grad import adjoint, with_saved
 from ..generator.normal import normalise
 from ..generator.spec import OpSpec
+from ..generator.types import DType
 from .ball import Ball
 from .extents import OracleError
 from .harness import Array
@@ -224,7 +225,7 @@ def gate_gradient(s: Session) -> GateResult:
     seen: set[BindKey] = set()
     for trial in smooth:
         key = lift_key(s.spec, trial.key)
-        if key is None or (key in seen and len(seen) >= (4 if s.full else 2)):
+        if key is None or not _continuous(s.spec, key) or (key in seen and len(seen) >= (4 if s.full else 2)):
             continue
         if tally.cases >= (200 if s.full else 24):
             break
@@ -234,6 +235,13 @@ def gate_gradient(s: Session) -> GateResult:
     if rough:
         tally.note(f"{rough} difference(s) at a kink or beyond f64")
     return tally.result()
+
+
+def _continuous(spec: OpSpec, key: BindKey) -> bool:
+    """Whether any input that the gradient is taken of is a float at this key: integers have none."""
+    types = dict(key.types)
+    wrt = spec.grad.wrt if spec.grad is not None else ()
+    return any(DType(types.get(t.dtype, t.dtype)).is_inexact for n, t in spec.inputs.items() if n in wrt)
 
 
 def _finite(trial: Trial) -> bool:
