@@ -17,6 +17,7 @@ To add a source: a branch in `_Builder.build`, names for it in `_Plan`.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 import operator
@@ -283,13 +284,25 @@ class _Builder:
         key = f"{source}/{types}"
         if key not in self.calls:
             try:
-                self.calls[key] = self.make_call(source, types)
+                self.calls[key] = self.admitted(self.make_call(source, types), self.types(types))
             except CaseRefused as e:
                 self.calls[key] = e
         found = self.calls[key]
         if isinstance(found, CaseRefused):
             raise found
         return found
+
+    def admitted(self, call: _Call, chosen: Mapping[str, DType]) -> _Call:
+        """The call with as many of its optional inputs as the operator takes together (a mask, or causal)."""
+        optional = [
+            n for n, t in self.spec.inputs.items() if t.optional and n not in call.absent | set(call.data)
+        ]
+        for left_out in ([], *([n] for n in optional), optional):
+            fewer = replace(call.copy(), absent=call.absent | frozenset(left_out))
+            with contextlib.suppress(OpwrightError):
+                self.resolve(fewer, chosen)
+                return fewer
+        return call  # the reason comes with the case
 
     def make_call(self, source: str, types: str) -> _Call:
         if source.startswith("case"):
@@ -738,7 +751,7 @@ class _Builder:
                 f"no input of shapes {[list(s) for s in shapes.values()]} can be {layout}", inapplicable=True
             )
         why = ""
-        for attempt in range(6):
+        for attempt in range(5):
             rng = _rng(self.seed, self.spec.op, name, attempt)
             arrays = self.contents(op, call, shapes, found, values, index, rng, attempt)
             arrays = {n: lay_out(a, layout, rng) for n, a in arrays.items()}
@@ -764,6 +777,7 @@ class _Builder:
         attempt: int,
     ) -> dict[str, Array]:
         out: dict[str, Array] = {}
+        ruled = {n.tensor for r in op.rules if r.data for n in walk(r.expr) if isinstance(n, Load)}
         place = 0
         for t in op.inputs:
             shape = shapes[t.name]
@@ -774,16 +788,8 @@ class _Builder:
                 out[t.name] = draw_index(kind, shape, t.dtype, found.ranges[t.name], rng)
             else:
                 a = draw(values, shape, t.dtype, rng, depth=found.depth, place=place)
-                if attempt > 0 and t.dtype.is_integer:
-                    a = (np.abs(a.astype(np.int64)) % 4).astype(a.dtype)  # counts, lengths
-                    if attempt > 2:
-                        a = np.sort(a.reshape(-1)).reshape(shape)  # offsets
-                elif attempt > 3 and t.dtype.is_float:
-                    a = np.sort(a.reshape(-1)).reshape(shape)  # boundaries
-                elif attempt > 1 and t.dtype.is_float:
-                    a = np.abs(a)
                 place += t.dtype.is_inexact
-                out[t.name] = a
+                out[t.name] = _tamer(a, t.dtype, attempt) if t.name in ruled else a
         return out
 
     def case(
@@ -833,7 +839,7 @@ class _Builder:
         for attempt in range(3 * ATTEMPTS):
             rng = _rng(self.seed, self.spec.op, name, attempt)
             try:
-                call = self.complete(bases[attempt % len(bases)])
+                call = self.admitted(self.complete(bases[attempt % len(bases)]), chosen)
                 op, run_attrs, shapes, resolved = self.resolve(call, chosen)
                 rule = next((r for r in op.rules if r.text == text), None)
                 if rule is None:
@@ -843,7 +849,7 @@ class _Builder:
                     arrays = self.spoiled(op, call, shapes, run_attrs, rng)
                     output_shapes(op, arrays, run_attrs)
                     continue
-                call = self.twisted(call, rng)
+                call = self.twisted(call, rng, self.spec.require[which].expr)
                 op, run_attrs, shapes, resolved = self.resolve(call, chosen)
                 arrays = {t.name: draw("normal", shapes[t.name], t.dtype, rng) for t in op.inputs}
                 survey(op, shapes, run_attrs)
@@ -885,11 +891,15 @@ class _Builder:
         arrays[victim] = a
         return arrays
 
-    def twisted(self, call: _Call, rng: Rng) -> _Call:
-        """One extent or attribute changed."""
+    def twisted(self, call: _Call, rng: Rng, rule: Expr) -> _Call:
+        """One extent or attribute changed, more often than not one that the rule names."""
         out = call.copy()
         dims = [n for n, v in call.dims.items() if v not in ((),)]
         attrs = [a for a in self.spec.attrs.values() if a.kind in ("int", "ints", "scalar", "float")]
+        named = {n.id for n in walk(rule) if isinstance(n, Name)}
+        if rng.random() < 0.7 and named & {*dims, *(a.name for a in attrs)}:
+            dims = [n for n in dims if n in named]
+            attrs = [a for a in attrs if a.name in named]
         pick = int(rng.integers(len(dims) + 2 * len(attrs))) if dims or attrs else 0
         zero = int(rng.random() < 0.7)
         if pick < len(dims):
@@ -979,6 +989,19 @@ class _Builder:
 
 def _dtype_of(a: Array) -> DType:
     return next(d for d, array in ARRAY.items() if array == a.dtype)
+
+
+def _tamer(a: Array, dtype: DType, attempt: int) -> Array:
+    """Contents that a rule over data is likelier to take: counts (1), nothing negative (2), sorted (3), both (4)."""
+    if dtype.is_complex:
+        return a
+    if attempt in (1, 2, 4) and dtype.is_integer:
+        a = (np.abs(a.astype(np.int64)) % 4).astype(a.dtype)
+    if attempt in (2, 4) and dtype.is_float:
+        a = np.abs(a)
+    if attempt >= 3:
+        a = np.sort(a.reshape(-1)).reshape(a.shape)
+    return a
 
 
 def _share(whole: Shape, rng: Rng) -> Shape:
