@@ -11,7 +11,8 @@ import pytest
 
 from opwright.generator.grad import adjoint
 from opwright.generator.normal import normalise
-from opwright.validators.ball import check
+from opwright.generator.types import DType
+from opwright.validators.ball import Ball, check
 from opwright.validators.oracle import (
     OracleRefusal,
     OracleTooLarge,
@@ -506,3 +507,11 @@ def test_adjoints_of_expand_inputs_have_their_shape(shape: tuple[int, ...]) -> N
         if n == 1:
             want = want.sum(k, keepdims=True)
     assert ratio(want, out["dc"]) <= 1
+
+
+def test_inputs_may_be_balls_and_choices_follow_the_layout() -> None:
+    x = np.array([[1.0, 5.0], [1.0005, 1.0], [-3.0, 4.9999]])
+    op, attrs = bound("argmax", {"x": x.astype(f32)}, {"dim": 0})
+    want = evaluate(op, {"x": Ball(x, DType.F32, np.full(x.shape, 1e-3))}, attrs)["y"]
+    for got, fine in (([0, 0], True), ([1, 2], True), ([2, 0], False), ([0, 1], False)):
+        assert check(np.array(got, np.int64), want).passed is fine
