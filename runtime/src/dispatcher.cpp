@@ -18,6 +18,7 @@ OpEntry& Dispatcher::register_op(Signature signature) {
   std::lock_guard lock(mutex_);
   std::unique_ptr<OpEntry>& entry = ops_[signature.name];
   if (entry == nullptr) entry = std::make_unique<OpEntry>();
+  if (entry->name.empty()) entry->name = signature.name;
   std::lock_guard entry_lock(entry->mutex_);
   entry->signature = std::move(signature);
   entry->cache_.clear();
@@ -36,6 +37,7 @@ OpEntry& Dispatcher::group(const std::string& path, Signature signature) {
   if (entry == nullptr) {
     entry = std::make_unique<OpEntry>();
     signature.finish();
+    entry->name = signature.name;
     entry->signature = std::move(signature);
     entry->group = path;
   }
@@ -315,7 +317,7 @@ void Dispatcher::run(const OpEntry& op, const Kernel& kernel, const Invocation& 
     alignas(16) char bytes[16];
   };
   const Row& row = kernel.row;
-  const std::string& name = op.signature.name;
+  const std::string& name = op.name;
   size_t n_in = call.flat.size(), n_out = row.outputs.size(), n_attr = row.attrs.size();
 
   SmallVec<OwTensor, 8> descriptors(n_in + n_out);

@@ -60,8 +60,9 @@ using MissHook = std::function<std::vector<Resolution>(const std::vector<Request
 
 class OpEntry {
  public:
-  Signature signature;
-  std::string group;  // path of its spec; empty unless the op is local to a program
+  std::string name;     // never changes: calls that run without the GIL read it
+  Signature signature;  // read and replaced under the GIL only
+  std::string group;    // path of its spec; empty unless the op is local to a program
 
  private:
   friend class Dispatcher;

@@ -137,7 +137,8 @@ class Program {
     std::vector<Argument> args;  // flat
     std::vector<int32_t> list_len;
     std::vector<bool> list;
-    std::vector<AttrValue> attrs;  // in the order of the signature
+    std::vector<std::string> attr_names;  // in the order of the signature, as are the values
+    std::vector<AttrValue> attrs;
     std::vector<Patch> patches;
     std::vector<int> outs;       // value, or -1
     std::vector<int> last_uses;  // dynamic roots that nothing reads after this node

@@ -555,6 +555,7 @@ class Loader {
     }
 
     node.attrs.resize(sig.attrs.size());
+    for (const AttrSpec& attr : sig.attrs) node.attr_names.push_back(attr.name);
     std::vector<bool> given(sig.attrs.size(), false);
     if (const Json* attrs = item.find("attrs")) {
       for (const auto& [name, value] : attrs->as_object(full)) {

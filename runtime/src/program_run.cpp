@@ -80,7 +80,7 @@ Tensor copy_of(const OwTensor& t) {
 std::vector<std::pair<std::string, AttrValue>> Program::named_attrs(const Node& node,
                                                                     const std::vector<AttrValue>& attrs) const {
   std::vector<std::pair<std::string, AttrValue>> out;
-  for (size_t k = 0; k < attrs.size(); ++k) out.emplace_back(node.op->signature.attrs[k].name, attrs[k]);
+  for (size_t k = 0; k < attrs.size(); ++k) out.emplace_back(node.attr_names[k], attrs[k]);
   return out;
 }
 

@@ -109,14 +109,13 @@ bool AttrValue::operator==(const AttrValue& other) const {
 }
 
 void Signature::finish() {
-  n_lists = n_visible = 0;
+  n_visible = 0;
   std::unordered_set<std::string> seen;
   auto once = [&](const std::string& what) {
     if (!seen.insert(what).second) fail(ErrorKind::Value, "op '", name, "': argument '", what, "' appears twice");
   };
   for (const InputSpec& input : inputs) {
     once(input.name);
-    n_lists += input.list;
   }
   for (const AttrSpec& attr : attrs) once(attr.name);
   for (const OutputSpec& output : outputs) n_visible += !output.aux;

@@ -57,9 +57,9 @@ struct Signature {
   std::vector<InputSpec> inputs;
   std::vector<AttrSpec> attrs;
   std::vector<OutputSpec> outputs;
-  int n_lists = 0, n_visible = 0;  // list inputs; outputs that are not aux
+  int n_visible = 0;  // outputs that are not aux
 
-  void finish();  // fills the counts; throws on a name used twice
+  void finish();  // fills n_visible; throws on a name used twice
   int find_input(std::string_view name) const;
   int find_attr(std::string_view name) const;
 };
