@@ -132,6 +132,7 @@ COMMON_FLAGS = (
     "-fno-math-errno",
     "-fno-trapping-math",
     "-ffp-contract=off",
+    "-fwrapv",  # integers wrap: the language says so
     "-fPIC",
 )
 
