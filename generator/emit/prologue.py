@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from ..bound import Attr, Dim, DimUse, Tensor
 from ..errors import LowerError
-from ..expr import Bin, Call, Expr, Item, Name, Num, Star, Un, walk
+from ..expr import Bin, Call, Expr, Item, Load, Name, Num, Star, Un, walk
 from ..loops import HostCheck, LoopProgram, Walk
 from ..plan import TILE
 from ..types import DType
@@ -42,6 +42,7 @@ class Prologue:
         self.slot = dict(self.op.slots) or {t.name: k for k, t in enumerate(self.op.inputs)}
         self.pack_rank: dict[str, str] = {}
         self.axis_done: set[str] = set()
+        self.counted: set[str] = set()
         self.where: dict[str, _Where] = {}
         self.known: set[str] = set()
         self.asked: set[int] = set()
@@ -297,7 +298,7 @@ class Prologue:
         arg = self.slot[t.name]
         for d in t.dims:
             if d.at is not None and self.attr_of(d.at).kind == "axes":
-                self.axes_attr(d.at, f"{n}->ndim")
+                self.axes_count(d.at, f"{n}->ndim")
         unknown = self.open_packs(t)
         terms = self.rank_terms(t, skip=unknown[0] if unknown else None)
         if unknown:
@@ -344,6 +345,18 @@ class Prologue:
 
     def rank_of(self, pack: str) -> str:
         return self.pack_rank.get(pack, f"e.{self.dim(pack)}.rank")
+
+    def axes_count(self, name: str, rank: str) -> None:
+        """How many axes a set has, which is part of a tensor's rank, before it is known whether they exist."""
+        if name in self.axis_done or name in self.counted:
+            return
+        self.counted.add(name)
+        n = self.attr(name)
+        if name in self.absent_axes():
+            self.c.line(f"e.{n}.n = {rank};")
+            return
+        empty = "true" if self.attr_of(name).empty_all else "false"
+        self.c.line(f"e.{n}.n = owk_count_axes(&c->attr[{self.attr_at(name)}], {rank}, {empty});")
 
     def axes_attr(self, name: str, rank: str) -> None:
         """Normalise a set of axes once; the mask of its bits is `<name>_mask`."""
@@ -441,7 +454,7 @@ class Prologue:
                 self.c.line(f"e.{n} = e.{self.dim(d.expr.id)};")
             else:
                 self.c.line(f"e.{n} = {self.expr(d.expr)};")
-                self.c.line(f"if (e.{n} < 0) {self.fail('OW_E_SHAPE', got=f'e.{n}')}")
+                self.c.line(f"if (e.{n} < 0) {self.fail('OW_E_SHAPE', arg=self.origin(d.expr), got=f'e.{n}')}")
             self.known.add(d.name)
             self.ask()
         for t in self.op.inputs:
@@ -455,6 +468,19 @@ class Prologue:
                     self.agree(t, k, self.expr(u.extent))
         for x in self.p.splits:
             self.split(x)
+
+    def origin(self, x: Expr | None) -> int:
+        """The input to name in an error about an extent: the first that its expression takes an extent from."""
+        for n in walk(x) if x is not None else ():
+            if isinstance(n, Load) and n.tensor in self.slot:
+                return self.slot[n.tensor]
+            if isinstance(n, Name) and n.kind in ("dim", "pack"):
+                d = next((d for d in self.op.dims if d.name == n.id), None)
+                if d is not None and d.sources:
+                    return self.slot[d.sources[0][0]]
+                if d is not None and d.expr is not None and (k := self.origin(d.expr)) >= 0:
+                    return k
+        return min(self.slot.values(), default=-1)
 
     def ask(self, all_known: bool = False) -> None:
         """Print the rules over shapes and attributes whose names are known by now."""
@@ -637,7 +663,7 @@ class Prologue:
             n = self.dim(s.dim)
             line(f"e.{n} = size_{n}(e);")
             line("if (error->code) return error->code;")
-            line(f"if (e.{n} < 0) {self.fail('OW_E_SHAPE', got=f'e.{n}')}")
+            line(f"if (e.{n} < 0) {self.fail('OW_E_SHAPE', arg=self.origin(self.op.dim(s.dim).expr), got=f'e.{n}')}")
 
     def host_check(self, chk: HostCheck) -> None:
         """An affine index at the ends of its axes; see `_host_vars` for why the ends suffice."""
@@ -725,7 +751,7 @@ class Prologue:
                 line(f"e.{n}_shape.dim[{w.scalar[k]}] = {'1' if d.keep else self.expr(d.extent)};")
                 if not d.keep and not isinstance(d.extent, (Num, Name)):
                     line(f"if (e.{n}_shape.dim[{w.scalar[k]}] < 0) "
-                         + self.fail("OW_E_SHAPE", axis=w.scalar[k], got=f"e.{n}_shape.dim[{w.scalar[k]}]"))
+                         + self.fail("OW_E_SHAPE", arg=self.origin(d.extent), axis=w.scalar[k], got=f"e.{n}_shape.dim[{w.scalar[k]}]"))
 
     def buffers(self) -> None:
         """Row-major strides of temporaries, and where they lie: shared ones first, then a stretch per thread."""

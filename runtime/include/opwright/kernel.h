@@ -323,6 +323,9 @@ static inline int32_t owk_norm_axes(const OwAttr* a, int32_t rank, bool empty_al
     if (*taken >> k & 1u) out->axis[out->n++] = k;
   return -1;
 }
+static inline int32_t owk_count_axes(const OwAttr* a, int32_t rank, bool empty_all) {
+  return a->count < 0 || (a->count == 0 && empty_all) ? rank : (int32_t)owk_least(a->count, OW_MAX_RANK + 1);
+}
 static inline void owk_all_axes(int32_t rank, OwkOrder* out, uint32_t* taken) {
   const OwAttr absent = {-1, nullptr, nullptr};
   owk_norm_axes(&absent, rank, true, out, taken);
