@@ -528,6 +528,8 @@ class _Adjoint:
 
     def own_dims(self, t: Tensor) -> tuple[DimUse, ...]:
         """The dims of an input's gradient: its own, also along a broadcast pack."""
+        if t.expand:  # its shape is no matter of packs: `like` says it
+            return t.dims
         out: list[DimUse] = []
         for d in t.dims:
             if (
@@ -1364,7 +1366,7 @@ def _solve_dims(
             else:
                 return out, reads - place.keys()
             continue
-        first = [s for s in d.sources if s[0] in place]
+        first = [s for s in d.sources if s[0] in place and not place[s[0]].expand]
         found = first + [s for s in given[d.name] if s not in first]
         absent = [n for n, _ in d.sources if n not in place]
         # The shape of a broadcast is that of any result that has it, or of all its parts together.

@@ -16,7 +16,7 @@ from opwright.generator.errors import DomainError
 from opwright.generator.expr import parse_statements
 from opwright.generator.grad import NotDifferentiable, adjoint, check_cost, cost, with_saved
 from opwright.generator.normal import classify, normalise, verify
-from opwright.generator.spec import OpSpec, Registry, load_spec_text
+from opwright.generator.spec import OpSpec, Registry, load_spec, load_spec_text
 from opwright.generator.types import DType, Operand
 
 from .bound_interpreter import DTYPES, Array, run
@@ -30,9 +30,23 @@ def forms(root: Path) -> Registry:
     return Registry.load([root / "tests" / "generator" / "specs" / "grad_forms.yaml"])
 
 
+class Specs:
+    """The repository's specs, and of attention the form with a declared gradient (`attention`)."""
+
+    def __init__(self, root: Path) -> None:
+        self.registry = Registry.load([root / "specs" / "ops"])
+        (self.attention,) = load_spec(root / "tests" / "generator" / "specs" / "attention.yaml")
+
+    def get(self, name: str) -> OpSpec:
+        return self.attention if name == "attention" else self.registry.get(name)
+
+    def all(self) -> list[OpSpec]:
+        return list(self.registry.all())
+
+
 @pytest.fixture(scope="session")
-def registry(root: Path) -> Registry:
-    return Registry.load([root / "specs" / "ops"])
+def registry(root: Path) -> Specs:
+    return Specs(root)
 
 
 def spec_of(text: str) -> OpSpec:
@@ -70,29 +84,32 @@ def cotangents(op: BoundOp, values: Mapping[str, Array], rng: np.random.Generato
     return {d: rng.standard_normal(values[n].shape) for n, d in grad.cotangent_names(op).items()}
 
 
-def numeric(
+def difference(
     op: BoundOp,
     inputs: Mapping[str, Array],
     attrs: Mapping[str, Any],
     dys: Mapping[str, Array],
     name: str,
+    direction: Array,
     step: float = 1e-6,
-) -> Array:
-    """Central differences of sum(dy * y) by every element of one input."""
+) -> float:
+    """The central difference of sum(dy * y) when one input moves along a direction."""
     cot = grad.cotangent_names(op)
 
     def loss(x: Array) -> float:
         out = run(op, {**inputs, name: x}, attrs)
         return float(sum(np.sum(out[n] * dys[d]) for n, d in cot.items()))
 
-    x0 = np.asarray(inputs[name], dtype=np.float64)
-    out = np.zeros_like(x0)
-    for k in np.ndindex(x0.shape):
-        up, down = x0.copy(), x0.copy()
-        up[k] += step
-        down[k] -= step
-        out[k] = (loss(up) - loss(down)) / (2 * step)
-    return out
+    x = np.asarray(inputs[name], dtype=np.float64)
+    return (loss(x + step * direction) - loss(x - step * direction)) / (2 * step)
+
+
+def directions(shape: tuple[int, ...], every: bool, rng: np.random.Generator) -> list[Array]:
+    """Each element alone, or two random directions."""
+    if not every:
+        return [rng.standard_normal(shape) for _ in range(2)]
+    size = int(np.prod(shape))
+    return list(np.eye(size).reshape(size, *shape))
 
 
 def evaluate(
@@ -117,9 +134,13 @@ def check(
     *,
     save: Sequence[str] = (),
     second: bool = True,
+    every: bool = True,
     tol: float = 1e-6,
 ) -> BoundOp:
-    """The adjoint agrees with finite differences of the forward, and (`second`) its adjoint with those of it."""
+    """The adjoint agrees with finite differences of the forward, and (`second`) its adjoint with those of it.
+
+    every: by every element of the inputs, else along random directions (as for second derivatives).
+    """
     rng = np.random.default_rng(7)
     given = flat(inputs)
     dys = cotangents(op, run(op, given, attrs), rng)
@@ -131,11 +152,12 @@ def check(
     assert {t.name for t in g.outputs} == set(names.values())
     for n, d in names.items():
         assert got[d].shape == given[n].shape
-        np.testing.assert_allclose(
-            got[d], numeric(op, given, attrs, dys, n), rtol=tol, atol=tol, err_msg=f"{d}\n{show_bound(g)}"
-        )
+        for v in directions(got[d].shape, every, rng):
+            want = difference(op, given, attrs, dys, n, v)
+            np.testing.assert_allclose(
+                np.sum(got[d] * v), want, rtol=tol, atol=tol, err_msg=f"{d}\n{show_bound(g)}"
+            )
     if second:
-        again = {n: v for n, v in {**given, **dys}.items() if n in {t.name for t in g.inputs}}
         plain = adjoint(op, wrt) if save else g
         again = {t.name: {**given, **dys}[t.name] for t in plain.inputs}
         check(
@@ -144,6 +166,7 @@ def check(
             attrs,
             [n for n in again if again[n].dtype == np.float64],
             second=False,
+            every=False,
             tol=20 * tol,
         )
     return g
@@ -215,7 +238,7 @@ CASES: dict[str, tuple[str, Inputs, dict[str, Any], list[str]]] = {
         ["x", "w", "b"],
     ),
     "attention": (
-        "scaled_dot_product_attention",
+        "attention",
         {
             "q": normal_data(1, 4, 3, 2),
             "k": normal_data(1, 2, 5, 2, seed=1),
@@ -225,7 +248,7 @@ CASES: dict[str, tuple[str, Inputs, dict[str, Any], list[str]]] = {
         ["q", "k", "v"],
     ),
     "attention_causal": (
-        "scaled_dot_product_attention",
+        "attention",
         {
             "q": normal_data(2, 2, 3, 2),
             "k": normal_data(2, 1, 2, 2, seed=1),
@@ -234,11 +257,22 @@ CASES: dict[str, tuple[str, Inputs, dict[str, Any], list[str]]] = {
         {"causal": True, "scale": 0.7},
         ["q", "k", "v"],
     ),
+    "sdpa_with_mask": (
+        "scaled_dot_product_attention",
+        {
+            "q": normal_data(1, 4, 3, 2),
+            "k": normal_data(1, 2, 5, 2, seed=1),
+            "v": normal_data(1, 2, 5, 3, seed=2),
+            "mask": normal_data(3, 1, seed=3),
+        },
+        {"gqa": True},
+        ["q", "k", "v", "mask"],
+    ),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_specs_agree_with_finite_differences(registry: Registry, case: str) -> None:
+def test_specs_agree_with_finite_differences(registry: Specs, case: str) -> None:
     name, inputs, attrs, wrt = CASES[case]
     op, values = normal(registry.get(name), inputs, attrs)
     check(op, inputs, values, wrt)
@@ -314,6 +348,15 @@ FORMS: dict[str, tuple[Inputs, dict[str, Any]]] = {
     ),
     "grid_sampler": ({"x": normal_data(1, 2, 3, 4), "g": normal_data(1, 2, 2, 2, seed=1) * 0.6}, {}),
     "a_guard_that_ties_two_indices": ({"x": normal_data(5), "w": normal_data(3, seed=1)}, {}),
+    "an_expanded_pack": (
+        {
+            "x": normal_data(5, 2),
+            "i": np.array([[0], [1]]),
+            "k": np.array([0, 3, 1]),
+            "v": normal_data(3, 1, seed=1),
+        },
+        {},
+    ),
     "values_that_lack_an_index": ({"x": normal_data(3), "w": normal_data(3, 2, seed=1)}, {}),
     "one_load_two_ways": ({"x": normal_data(4), "w": normal_data(4, seed=1)}, {}),
     "a_scalar_output": ({"x": normal_data(2, 3), "t": normal_data(2, 3, seed=1)}, {}),
@@ -488,20 +531,20 @@ def test_the_branch_not_taken_gives_no_nan() -> None:
     assert got["dx"].tolist() == [0, 0.25]
 
 
-def test_fully_masked_attention_rows_have_finite_gradients(registry: Registry) -> None:
+def test_fully_masked_attention_rows_have_finite_gradients(registry: Specs) -> None:
     inputs = {
         "q": normal_data(1, 1, 3, 2),
         "k": normal_data(1, 1, 2, 2, seed=1),
         "v": normal_data(1, 1, 2, 2, seed=2),
     }
-    op, attrs = normal(registry.get("scaled_dot_product_attention"), inputs, {"causal": True})
+    op, attrs = normal(registry.get("attention"), inputs, {"causal": True})
     got = run(adjoint(op, ["q", "k", "v"]), {**inputs, "dy": np.ones((1, 1, 3, 2))}, attrs)
     assert all(np.isfinite(v).all() for v in got.values())
     assert not got["dq"][0, 0, 0].any()
 
 
 @pytest.mark.parametrize("shape", [(0, 4), (3, 0)])
-def test_empty_tensors(registry: Registry, shape: tuple[int, int]) -> None:
+def test_empty_tensors(registry: Specs, shape: tuple[int, int]) -> None:
     x = np.zeros(shape)
     op, attrs = normal(registry.get("softmax"), {"x": x})
     assert run(adjoint(op, ["x"]), {"x": x, "dy": x}, attrs)["dx"].shape == shape
@@ -510,7 +553,7 @@ def test_empty_tensors(registry: Registry, shape: tuple[int, int]) -> None:
 # ------------------------------------------------------------------------------------------------ saving and declaring
 
 
-def test_a_saved_output_is_read_and_not_computed_again(registry: Registry) -> None:
+def test_a_saved_output_is_read_and_not_computed_again(registry: Specs) -> None:
     x = normal_data(3, 4)
     op, attrs = normal(registry.get("softmax"), {"x": x})
     assert "y" not in [t.name for t in adjoint(op, ["x"]).inputs]
@@ -519,7 +562,7 @@ def test_a_saved_output_is_read_and_not_computed_again(registry: Registry) -> No
     assert "exp(" not in show_statements(g.body)
 
 
-def test_with_saved_turns_temporaries_into_auxiliary_outputs(registry: Registry) -> None:
+def test_with_saved_turns_temporaries_into_auxiliary_outputs(registry: Specs) -> None:
     x = normal_data(3, 4)
     op, attrs = normal(registry.get("softmax"), {"x": x})
     forward = with_saved(op, ["e", "x", "y"])
@@ -538,7 +581,7 @@ DECLARED = ["softmax", "log_softmax", "attention", "attention_causal"]
 
 
 @pytest.mark.parametrize("case", DECLARED)
-def test_declared_gradients_are_the_derived_ones(registry: Registry, case: str) -> None:
+def test_declared_gradients_are_the_derived_ones(registry: Specs, case: str) -> None:
     name, inputs, attrs, wrt = CASES[case]
     if case == "attention_causal":  # the declared one reads lse, which is -inf where a row sees nothing
         inputs = {"q": normal_data(2, 2, 2, 2), "k": inputs["k"], "v": inputs["v"]}
@@ -555,7 +598,7 @@ def test_declared_gradients_are_the_derived_ones(registry: Registry, case: str) 
         np.testing.assert_allclose(got[n], want[n], rtol=1e-9, atol=1e-12)
 
 
-def test_a_declared_gradient_is_derived_again(registry: Registry) -> None:
+def test_a_declared_gradient_is_derived_again(registry: Specs) -> None:
     spec = registry.get("softmax")
     x = normal_data(2, 3)
     op, attrs = normal(spec, {"x": x})
@@ -568,7 +611,7 @@ def test_a_declared_gradient_is_derived_again(registry: Registry) -> None:
 # ------------------------------------------------------------------------------------------------ signatures
 
 
-def test_what_only_gives_a_shape_is_noted(registry: Registry) -> None:
+def test_what_only_gives_a_shape_is_noted(registry: Specs) -> None:
     op, _ = normal(registry.get("add"), {"a": normal_data(3), "b": normal_data(2, 3)})
     g = adjoint(op, ["a", "b"])
     assert [t.name for t in g.inputs] == ["a", "b", "dy"]
@@ -582,7 +625,7 @@ def test_what_only_gives_a_shape_is_noted(registry: Registry) -> None:
     assert adjoint(op, ["x"]).notes == ("only the shape is read of: x",)
 
 
-def test_only_what_is_read_is_an_input(registry: Registry) -> None:
+def test_only_what_is_read_is_an_input(registry: Specs) -> None:
     inputs = {"x": normal_data(2, 3), "w": normal_data(4, 3), "b": normal_data(4)}
     op, _ = normal(registry.get("linear"), inputs)
     assert [t.name for t in adjoint(op, ["x"]).inputs] == ["w", "dy"]
@@ -591,7 +634,7 @@ def test_only_what_is_read_is_an_input(registry: Registry) -> None:
     assert [t.name for t in adjoint(op, ["x", "w", "b"]).outputs] == ["dx", "dw", "db"]
 
 
-def test_an_absent_input_has_no_gradient_and_an_unknown_one_is_an_error(registry: Registry) -> None:
+def test_an_absent_input_has_no_gradient_and_an_unknown_one_is_an_error(registry: Specs) -> None:
     op, _ = normal(registry.get("linear"), {"x": normal_data(2, 3), "w": normal_data(4, 3), "b": None})
     assert [t.name for t in adjoint(op, ["x", "w", "b"]).outputs] == ["dx", "dw"]
     with pytest.raises(NotDifferentiable, match="no input `v`"):
@@ -600,7 +643,7 @@ def test_an_absent_input_has_no_gradient_and_an_unknown_one_is_an_error(registry
         adjoint(op, ["x"], save=["q"])
 
 
-def test_entries_of_a_list_have_gradients_of_their_own(registry: Registry) -> None:
+def test_entries_of_a_list_have_gradients_of_their_own(registry: Specs) -> None:
     op, _ = normal(registry.get("cat"), {"xs": [normal_data(2, 3), normal_data(2, 1)]}, {"dim": 1})
     g = adjoint(op, ["xs"])
     assert [(t.name, t.list_of) for t in g.outputs] == [("dxs.0", "dxs"), ("dxs.1", "dxs")]
@@ -612,14 +655,14 @@ def test_an_input_that_changes_nothing_has_a_zero_gradient() -> None:
     assert not got["da"].any()
 
 
-def test_the_gradient_of_an_expanded_input_has_its_shape(registry: Registry) -> None:
+def test_the_gradient_of_an_expanded_input_has_its_shape(registry: Specs) -> None:
     inputs = {"c": normal_data(3), "a": normal_data(2, 4), "b": normal_data(4, 3)}
     op, _ = normal(registry.get("addmm"), inputs)
     dc = adjoint(op, ["c"]).tensor("dc")
     assert (dc.expand, dc.like) == (True, "c")
 
 
-def test_half_types_are_summed_in_their_accumulator_and_rounded_once(registry: Registry) -> None:
+def test_half_types_are_summed_in_their_accumulator_and_rounded_once(registry: Specs) -> None:
     spec = registry.get("rms_norm")
     x, w = Operand(DType.BF16, 2), Operand(DType.BF16, 1)
     op = normalise(bind(spec, key_for_call(spec, {"x": x, "w": w}, {"normalized_shape": (4,)}).key))
@@ -630,7 +673,7 @@ def test_half_types_are_summed_in_their_accumulator_and_rounded_once(registry: R
 
 
 def test_extents_that_the_forward_derives_come_from_the_cotangent_where_that_is_simpler(
-    registry: Registry,
+    registry: Specs,
 ) -> None:
     name, inputs, attrs, _ = CASES["convolution"]
     op, _ = normal(registry.get(name), inputs, attrs)
@@ -664,14 +707,14 @@ grad: {wrt: [x], derive: true}
     assert got["dx"].tolist() == [[4, 6], [0, 0], [5, 6]]
 
 
-def test_axis_marks_and_kept_axes_come_back(registry: Registry) -> None:
+def test_axis_marks_and_kept_axes_come_back(registry: Specs) -> None:
     op, _ = normal(registry.get("sum"), {"x": normal_data(3, 2)}, {"dim": (0,), "keepdim": True})
     g = adjoint(op, ["x"])
     assert [d.at for d in g.tensor("dx").dims] == [None, "dim"]
     assert [d.keep for d in g.tensor("dy").dims] == [False, True]
 
 
-def test_the_adjoint_of_a_product_of_matrices_is_two_contractions(registry: Registry) -> None:
+def test_the_adjoint_of_a_product_of_matrices_is_two_contractions(registry: Specs) -> None:
     op, _ = normal(registry.get("linear"), {"x": normal_data(2, 3), "w": normal_data(4, 3), "b": None})
     g = adjoint(op, ["x", "w"])
     assert classify(g) == "contract"
@@ -684,7 +727,7 @@ def test_the_adjoint_of_a_product_of_matrices_is_two_contractions(registry: Regi
 @pytest.mark.parametrize(
     "case", ["softmax", "rms_norm", "layer_norm", "linear", "matmul", "convolution", "attention"]
 )
-def test_what_is_printed_reads_back(registry: Registry, case: str) -> None:
+def test_what_is_printed_reads_back(registry: Specs, case: str) -> None:
     name, inputs, attrs, wrt = CASES[case]
     op, _ = normal(registry.get(name), inputs, attrs)
     g = adjoint(op, wrt)
@@ -718,7 +761,7 @@ grad: {{wrt: [x], derive: true}}
     assert e.value.hint
 
 
-def test_integers_have_no_gradient(registry: Registry) -> None:
+def test_integers_have_no_gradient(registry: Specs) -> None:
     op, _ = normal(registry.get("add"), {"a": np.array([1]), "b": np.array([2])})
     with pytest.raises(NotDifferentiable, match="floating dtype"):
         adjoint(op, ["a", "b"])
@@ -747,27 +790,27 @@ SIZES: dict[str, Any] = {
     "case",
     ["softmax", "log_softmax", "layer_norm", "rms_norm", "attention", "attention_causal", "linear", "matmul"],
 )
-def test_an_adjoint_costs_a_small_multiple_of_its_forward(registry: Registry, case: str) -> None:
+def test_an_adjoint_costs_a_small_multiple_of_its_forward(registry: Specs, case: str) -> None:
     name, inputs, attrs, wrt = CASES[case]
     op, values = normal(registry.get(name), inputs, attrs)
     floats = {k: v for k, v in values.items() if isinstance(v, (int, float))}
     assert 1 < check_cost(op, adjoint(op, wrt), SIZES, floats) <= 4
 
 
-def test_cost_counts_each_part_as_often_as_its_indices_ask(registry: Registry) -> None:
+def test_cost_counts_each_part_as_often_as_its_indices_ask(registry: Specs) -> None:
     op, _ = normal(registry.get("softmax"), {"x": normal_data(2, 3)})
     got = cost(op, {"B": (2,), "N": 3})
     # max 6, subtract 6, sum 6, divide 6; exp 6; m, e and s are temporaries
     assert (got.plain, got.calls, got.elements, got.total) == (24, 6, 2 + 6 + 2, 72)
 
 
-def test_a_gradient_that_costs_too_much_is_refused(registry: Registry) -> None:
+def test_a_gradient_that_costs_too_much_is_refused(registry: Specs) -> None:
     op, _ = normal(registry.get("softmax"), {"x": normal_data(2, 3)})
     with pytest.raises(grad.GradError, match="times its forward"):
         check_cost(op, adjoint(op, ["x"]), {"B": (2,), "N": 3}, factor=1.0)
 
 
-def test_every_spec_that_derives_its_gradient_has_one(registry: Registry) -> None:
+def test_every_spec_that_derives_its_gradient_has_one(registry: Specs) -> None:
     count = 0
     for spec in registry.all():
         if spec.grad is None or not spec.grad.derive:
