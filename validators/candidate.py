@@ -100,6 +100,7 @@ def _row_list(row: Mapping[str, object], name: str) -> list[dict[str, Any]]:
 
 
 def invocation(
+    op: BoundOp,
     built: Built,
     arrays: Mapping[str, Array],
     attrs: Mapping[str, Any],
@@ -107,27 +108,21 @@ def invocation(
     *,
     alias: Mapping[str, str] | None = None,
 ) -> Invocation:
-    """A call of a kernel by its table row.
+    """A call of a kernel: inputs where `op.slots` has them (absent ones are null), attributes as its row lists them.
 
-    arrays   flat input name (`x`, `xs.0` …) -> array in physical order; one that is not there is absent
+    arrays   flat input name (`x`, `xs.0` …) -> array in physical order
     attrs    run-time attributes by name; absent ones cross as absent
     outputs  templates: dtype, shape and strides
     alias    output -> the input that it is written over
     """
     row = built.text.row
-    names: list[str] = []
-    lengths: list[int] = []
-    for entry in _row_list(row, "inputs"):
-        name = str(entry["name"])
-        if entry.get("list"):
-            count = 0
-            while f"{name}.{count}" in arrays:
-                names.append(f"{name}.{count}")
-                count += 1
-            lengths.append(count)
-        else:
-            names.append(name)
-    outs = [str(entry["name"]) for entry in _row_list(row, "outputs")]
+    slots = dict(op.slots) or {t.name: k for k, t in enumerate(op.inputs)}
+    names = [""] * (1 + max(slots.values(), default=-1))
+    for name, k in slots.items():
+        names[k] = name
+    lists = [t.list_of for t in op.inputs if t.list_of is not None]
+    lengths = tuple(lists.count(name) for name in dict.fromkeys(lists))
+    outs = [t.name for t in op.outputs]
     positions = {outs.index(out): names.index(given) for out, given in (alias or {}).items()}
     return Invocation(
         built.library,
@@ -135,8 +130,8 @@ def invocation(
         tuple(arrays.get(n) for n in names),
         tuple(outputs[n] for n in outs),
         tuple(abi.encode_attr(attrs.get(str(a["name"]))) for a in _row_list(row, "attrs")),
-        tuple(lengths),
-        tuple(names),
+        lengths,
+        tuple(n or f"in[{k}]" for k, n in enumerate(names)),
         tuple(outs),
         positions,
         sum(1 << k for k in positions),

@@ -18,6 +18,7 @@ import numpy as np
 
 from . import abi
 from .candidate import build
+from .extents import OracleError
 from .gradients import gate_gradient
 from .harness import Array, How, Outcome
 from .layouts import LAYOUTS, lay_out
@@ -26,7 +27,7 @@ from .meaning import gate_meaning
 from .refusals import gate_errors
 from .session import Session
 from .trial import FREE_LIMIT, Subject, Trial, bits_differ, compare, shrink, size_of
-from .verdict import NOT_APPLICABLE, Failure, GateResult
+from .verdict import NOT_APPLICABLE, SHOWN, Failure, GateResult
 
 __all__ = ["GATE", "GATES", "Gate"]
 
@@ -84,30 +85,18 @@ def judge_values(subject: Subject, trial: Trial, outcome: Outcome) -> tuple[list
     return compare(subject.op, outcome, want)
 
 
-def _plain_values(subject: Subject, trial: Trial) -> tuple[list[str], float, float]:
-    base = subject.base(trial)
-    if base.trouble:
-        return [base.trouble], float("inf"), 0.0
-    want = subject.want(trial)
-    assert isinstance(want, dict)
-    shapes = tuple(want[t.name].shape for t in subject.op.outputs)
-    if base.plan.shapes != shapes:
-        said, are = list(map(list, base.plan.shapes)), list(map(list, shapes))
-        return [f"infer says {said}, the shapes are {are}"], float("inf"), 0.0
-    return judge_values(subject, trial, base.outcome)
-
-
 def gate_numerics(s: Session) -> GateResult:
     """Every case, contiguous, on clean memory: shapes as the oracle's, every element within its bound."""
     tally = s.tally("numerics")
     loose = 0
     for trial, subject in s.each("numerics", s.trials):
-        wrong, ratio, free = _plain_values(subject, trial)
-        if wrong:
-            small = shrink(trial, partial(_still_wrong, subject))
-            message = _plain_values(subject, small)[0][0] if small is not trial else wrong[0]
-            tally.fail(s.failure(message, trial, small), ratio)
-        elif free > FREE_LIMIT:
+        if wrong := subject.wrong(trial):
+            ratio = subject.compared(trial)[1] if not subject.base(trial).trouble else float("inf")
+            small = shrink(trial, partial(_still_wrong, subject)) if tally.failed < SHOWN else trial
+            tally.fail(s.failure((subject.wrong(small) or wrong)[0], trial, small), ratio)
+            continue
+        _, ratio, free = subject.compared(trial)
+        if free > FREE_LIMIT:
             loose += 1
         else:
             tally.passed(ratio)
@@ -117,7 +106,10 @@ def gate_numerics(s: Session) -> GateResult:
 
 
 def _still_wrong(subject: Subject, trial: Trial) -> bool:
-    return isinstance(subject.want(trial), dict) and bool(_plain_values(subject, trial)[0])
+    try:
+        return isinstance(subject.want(trial), dict) and bool(subject.wrong(trial))
+    except OracleError:  # cut to what the operator is not defined on
+        return False
 
 
 def gate_layouts(s: Session) -> GateResult:
@@ -137,12 +129,19 @@ def gate_layouts(s: Session) -> GateResult:
                     subject, laid, subject.harness.run(inv, workspace=plan.workspace)
                 )
             subject.forget(laid)
+            if wrong and "numerics" in s.failed and _wrong_when_plain(subject, laid):
+                continue  # it is wrong wherever it lies: numerics has said so
             if wrong:
                 strides = ", ".join(f"{k} {list(v.strides)}" for k, v in {**laid.arrays, **outputs}.items())
                 tally.fail(s.failure(f"layout {name} (strides in bytes: {strides}): {wrong[0]}", laid), ratio)
             else:
                 tally.passed(ratio)
     return tally.result()
+
+
+def _wrong_when_plain(subject: Subject, laid: Trial) -> bool:
+    plain = laid.with_arrays({k: np.array(a, order="C") for k, a in laid.arrays.items()}, "~plain")
+    return bool(subject.wrong(plain))
 
 
 def arrangements(
@@ -220,6 +219,11 @@ def _memory_trouble(subject: Subject, trial: Trial) -> str:
             return outcome.damage[0]
         if differs := bits_differ(subject.op, base.outcome, outcome):
             return f"reads what outputs or workspace held before, or leaves elements unwritten: {differs}"
+    for how in (How(parallel=True, order="reverse"), How(parallel=True, threads=3)):
+        plan = subject.plan(trial, inv, how.threads)
+        outcome = subject.harness.run(inv, how, workspace=max(plan.workspace, 0))
+        if outcome.damage:
+            return f"on {how.threads} thread(s): {outcome.damage[0]}"
     for placement in ("end", "start"):
         locked = How(placement=placement, guard=True, read_only=True)
         if (outcome := subject.harness.run(inv, locked, workspace=workspace)).crash:
@@ -272,25 +276,30 @@ def _order_trouble(subject: Subject, trial: Trial, seed: int, rounds: int) -> st
                 return f"{said}: {outcome.crash}"
             if outcome.status != abi.OK:
                 return f"{said}: refused with {abi.error_name(outcome.status)}"
-            if outcome.damage:
-                return f"{said}: {outcome.damage[0]}"
             if differs := bits_differ(subject.op, base.outcome, outcome):
                 return f"{said}: {differs}"
     return ""
 
 
 def _contents_trouble(subject: Subject, trial: Trial) -> str:
-    """Other contents at the same addresses, then the first again."""
+    """Other contents at the same addresses give what they give at others; then the first again."""
     other = trial.with_arrays({k: _turned(a) for k, a in trial.arrays.items()}, "~turned")
     if not isinstance(subject.want(other), dict):
         return ""
-    base = subject.base(trial)
-    wrong, _, _ = _plain_values(subject, other)
-    if wrong:
-        return f"other contents at the same addresses: {wrong[0]}"
-    again = subject.harness.run(subject.invocation(trial), workspace=base.plan.workspace)
-    if again.crash:
-        return again.crash
+    inv, base = subject.invocation(other), subject.base(trial)
+    plan = subject.plan(other, inv)
+    if plan.crash or plan.status != abi.OK:
+        return ""
+    harness = subject.harness
+    harness.run(subject.invocation(trial), workspace=base.plan.workspace)
+    here = harness.run(inv, workspace=plan.workspace)
+    there = harness.run(inv, How(placement="end"), workspace=plan.workspace)
+    again = harness.run(subject.invocation(trial), workspace=base.plan.workspace)
+    for outcome in (here, there, again):
+        if outcome.crash:
+            return outcome.crash
+    if differs := bits_differ(subject.op, there, here):
+        return f"other contents at the same addresses: {differs}"
     return bits_differ(subject.op, base.outcome, again)
 
 

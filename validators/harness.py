@@ -147,6 +147,15 @@ def _up(n: int, step: int) -> int:
     return -(-n // step) * step
 
 
+def _shift(array: Array) -> int:
+    """How far a view's first byte is from an aligned address, if the storage that it was cut from began at one."""
+    root = array
+    while isinstance(root.base, np.ndarray):
+        root = root.base
+    first = array.__array_interface__["data"][0] + _extent(array)[0]
+    return int(first - root.__array_interface__["data"][0]) % ALIGN
+
+
 class _Layout:
     """Regions of one invocation in the arena, for one placement and one size of workspace."""
 
@@ -156,21 +165,25 @@ class _Layout:
         names = inv.input_names or tuple(f"in[{k}]" for k in range(len(inv.inputs)))
         outs = inv.output_names or tuple(f"out[{k}]" for k in range(len(inv.outputs)))
         self.inputs = [
-            None if a is None else self.region(f"input {name}", *_extent(a))
+            None if a is None else self.tensor(f"input {name}", a)
             for a, name in zip(inv.inputs, names, strict=True)
         ]
         self.outputs: list[_Region] = []
         for k, (a, name) in enumerate(zip(inv.outputs, outs, strict=True)):
             twin = self.inputs[inv.alias[k]] if k in inv.alias else None
-            self.outputs.append(twin or self.region(f"output {name}", *_extent(a)))
-        self.workspace = self.region("workspace", 0, _up(workspace, ALIGN))
+            self.outputs.append(twin or self.tensor(f"output {name}", a))
+        self.workspace = self.region("workspace", workspace, ALIGN)
         self.used = self.at
 
-    def region(self, what: str, lo: int, hi: int) -> _Region:
-        size = hi - lo
+    def tensor(self, what: str, array: Array) -> _Region:
+        lo, hi = _extent(array)
+        return self.region(what, hi - lo, 1, _shift(array) if hi > lo else 0)
+
+    def region(self, what: str, size: int, align: int, shift: int = 0) -> _Region:
+        """`size` bytes; from the start of a page (and `shift` bytes on), or flush with a page's end (as aligned)."""
         start = self.at
-        end = start + max(PAGE, _up(size, PAGE))
-        data = end - size if self.placement == "end" else start
+        end = start + max(PAGE, _up(shift + size, PAGE))
+        data = end - _up(size, align) if self.placement == "end" else start + shift
         self.at = end + PAGE
         return _Region(what, start, data, size, end)
 

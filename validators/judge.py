@@ -134,6 +134,8 @@ def _run(s: Session, wanted: Sequence[str], asked: set[str] | None) -> list[Gate
             s.progress(name, 0, 0)
         result = gate.run(s)
         results.append(result)
+        if not result.ok:
+            s.failed.add(name)
         if not result.ok and name in ("lint", "build"):
             stopped = name
     return [r for r in results if asked is None or r.name in asked or not r.ok]

@@ -15,7 +15,7 @@ from ..generator.spec import OpSpec
 from .candidate import Built, CandidateSource
 from .harness import Harness
 from .trial import Subject, Trial, describe, size_of
-from .verdict import EMPTY, FAILED, PASSED, SHOWN, Failure, GateResult
+from .verdict import EMPTY, FAILED, PASSED, SHOWN, SKIPPED, Failure, GateResult
 
 __all__ = ["Progress", "Session", "Tally"]
 
@@ -35,6 +35,7 @@ class Tally:
     worst: float = 0.0
     notes: list[str] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
+    excuse: str = ""  # why too few cases may be left: another gate has failed on the others
 
     def passed(self, ratio: float = 0.0) -> None:
         self.cases += 1
@@ -52,7 +53,10 @@ class Tally:
             self.notes.append(text)
 
     def result(self) -> GateResult:
-        state = FAILED if self.failed else EMPTY if self.cases < self.minimum or not self.cases else PASSED
+        empty = self.cases < self.minimum or not self.cases
+        state = FAILED if self.failed else PASSED if not empty else SKIPPED if self.excuse else EMPTY
+        if state == SKIPPED:
+            self.note(self.excuse)
         return GateResult(
             self.name,
             state,
@@ -70,7 +74,8 @@ class Tally:
 class Session:
     """One judgement: the spec, its trials, and the built kernels by key.
 
-    trials are calls that the operator takes, refusals those that it must not; unmade: cases that could not be built.
+    trials are calls that the operator takes, refusals those that it must not; unmade: cases that could not be built;
+    failed: gates that found something.
     """
 
     spec: OpSpec
@@ -91,13 +96,14 @@ class Session:
     subjects: dict[BindKey, Subject] = field(default_factory=dict)
     meaning_source: str = ""
     place: dict[str, str] = field(default_factory=dict)
+    failed: set[str] = field(default_factory=set)
 
     @property
     def full(self) -> bool:
         return self.tier == "full"
 
     def tally(self, name: str) -> Tally:
-        return Tally(name, self.minimums[name])
+        return Tally(name, self.minimums[name], excuse="numerics failed" if "numerics" in self.failed else "")
 
     def repeat(self, trial: Trial) -> str:
         """The one command that runs this case again."""
@@ -117,9 +123,9 @@ class Session:
                 yield trial, subject
 
     def sound(self, gate: str, trials: Iterable[Trial]) -> Iterator[tuple[Trial, Subject]]:
-        """The same, left out those whose plain run gave nothing: numerics says so, once."""
+        """The same, left out those whose plain run is wrong: numerics says so, once."""
         for trial, subject in self.each(gate, trials):
-            if not subject.base(trial).trouble:
+            if not subject.wrong(trial):
                 yield trial, subject
 
     def spread(self, limit: int) -> list[Trial]:

@@ -8,7 +8,7 @@ May import: generator.bound, ball, candidate, cases, harness, oracle.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -100,6 +100,7 @@ class Subject:
         self._wants: dict[str, dict[str, Ball] | OracleRefusal | None] = {}
         self._bases: dict[str, Base] = {}
         self._plans: dict[tuple[str, int], Plan] = {}
+        self._compared: dict[str, tuple[list[str], float, float]] = {}
 
     def attrs(self, trial: Trial) -> dict[str, Any]:
         """Run-time attributes, defaults filled in."""
@@ -134,7 +135,7 @@ class Subject:
             want = self.want(trial)
             assert isinstance(want, dict)
             outputs = {t.name: empty(t.dtype.value, want[t.name].shape) for t in self.op.outputs}
-        return invocation(self.built, trial.arrays, self.attrs(trial), outputs, alias=alias)
+        return invocation(self.op, self.built, trial.arrays, self.attrs(trial), outputs, alias=alias)
 
     def plan(self, trial: Trial, inv: Invocation, threads: int = 1) -> Plan:
         """What infer and workspace say of a trial (kept: contents and threads decide, not strides)."""
@@ -142,6 +143,27 @@ class Subject:
         if key not in self._plans:
             self._plans[key] = self.harness.plan(inv, How(threads=threads))
         return self._plans[key]
+
+    def wrong(self, trial: Trial) -> list[str]:
+        """What the plain run got wrong; empty when every element is within its bound."""
+        base = self.base(trial)
+        if base.trouble:
+            return [base.trouble]
+        want = self.want(trial)
+        assert isinstance(want, dict)
+        shapes = tuple(want[t.name].shape for t in self.op.outputs)
+        if base.plan.shapes != shapes:
+            said, are = list(map(list, base.plan.shapes)), list(map(list, shapes))
+            return [f"infer says {said}, the shapes are {are}"]
+        return self.compared(trial)[0]
+
+    def compared(self, trial: Trial) -> tuple[list[str], float, float]:
+        """`compare` of the plain run, kept."""
+        if trial.name not in self._compared:
+            want = self.want(trial)
+            assert isinstance(want, dict)
+            self._compared[trial.name] = compare(self.op, self.base(trial).outcome, want)
+        return self._compared[trial.name]
 
     def base(self, trial: Trial) -> Base:
         if trial.name not in self._bases:
@@ -158,6 +180,7 @@ class Subject:
         """Drop what is kept of a trial (large ones)."""
         self._wants.pop(trial.name, None)
         self._bases.pop(trial.name, None)
+        self._compared.pop(trial.name, None)
 
 
 def default_of(default: object) -> object:
@@ -216,28 +239,40 @@ def describe(trial: Trial) -> str:
     return ", ".join(parts)
 
 
-def shrink(trial: Trial, fails: Callable[[Trial], bool], *, attempts: int = 24) -> Trial:
-    """The smallest trial found that still fails: all axes of one extent are cut together, as dims would be."""
+def shrink(trial: Trial, fails: Callable[[Trial], bool], *, attempts: int = 80) -> Trial:
+    """The smallest trial found that still fails.
+
+    Axes are cut from either end: all axes of one extent together, as one dim would be, then one axis alone.
+    """
     best = trial
-    tried: set[tuple[tuple[int, ...], ...]] = set()
-    while attempts > 0:
-        extents = sorted({n for a in best.arrays.values() for n in a.shape if n > 1}, reverse=True)
-        for long, short in ((n, m) for n in extents for m in (1, n // 2, n - 1) if 0 < m < n):
-            arrays = {
-                name: a[tuple(slice(0, short) if e == long else slice(None) for e in a.shape)].copy()
-                for name, a in best.arrays.items()
-            }
-            shapes = tuple(a.shape for a in arrays.values())
-            if shapes in tried:
-                continue
-            tried.add(shapes)
+    tried: set[object] = set()
+    while True:
+        for smaller in _cuts(best, tried):
             attempts -= 1
-            smaller = best.with_arrays(arrays, f"~{attempts}")
+            if attempts < 0:
+                return best
             if fails(smaller):
                 best = smaller
                 break
-            if attempts <= 0:
-                break
         else:
-            break
-    return best
+            return best
+
+
+def _cuts(trial: Trial, tried: set[object]) -> Iterator[Trial]:
+    """Smaller trials, the boldest cuts first; `tried` holds the slices that were."""
+    axes = [(name, k, n) for name, a in trial.arrays.items() for k, n in enumerate(a.shape) if n > 1]
+    joint = [[(m, k) for m, k, e in axes if e == n] for n in sorted({n for *_, n in axes}, reverse=True)]
+    alone = [[(m, k)] for m, k, _ in axes]
+    for group in joint + [g for g in alone if g not in joint]:
+        extent = trial.arrays[group[0][0]].shape[group[0][1]]
+        for keep in dict.fromkeys((1, extent // 2, extent - 1)):
+            for part in (slice(0, keep), slice(extent - keep, extent)):
+                arrays = dict(trial.arrays)
+                for name, k in group:
+                    cut: list[slice] = [slice(None)] * arrays[name].ndim
+                    cut[k] = part
+                    arrays[name] = arrays[name][tuple(cut)].copy()
+                mark = tuple((a.shape, hash(a.tobytes())) for a in arrays.values())
+                if mark not in tried:
+                    tried.add(mark)
+                    yield trial.with_arrays(arrays, f"~{len(tried)}")

@@ -167,3 +167,16 @@ def test_the_error_word_comes_back(harness: Harness) -> None:
 
 def test_the_template_is_what_the_tests_say() -> None:
     assert "ow_t_infer" in source()
+
+
+def test_an_offset_view_is_as_unaligned_as_it_was(harness: Harness) -> None:
+    body = "y[0] = (float)((uint64_t)x % 64); y[1] = (float)((uint64_t)y % 64);"
+    path = str(library(body))
+    big, out = np.zeros(16, np.float32), np.empty(16, np.float32)
+    for view, result, wanted in ((big[:4], out[:4], [0, 0]), (big[3:7], out[1:5], [12, 4])):
+        assert harness.run(Invocation(path, "ow_t", (view,), (result,))).outputs[0][:2].tolist() == wanted
+
+
+def test_a_workspace_is_not_rounded_up_for_the_kernel(harness: Harness) -> None:
+    outcome = run(harness, COPY + "((char*)call->workspace)[20] = 1;", workspace="20")
+    assert any("past the end of workspace" in d for d in outcome.damage)
