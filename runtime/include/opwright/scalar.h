@@ -148,7 +148,7 @@ OWK_FN bool owk_less_bool(bool a, bool b) { return a < b; }
   OWK_FN bool owk_less_##NAME(R a, R b) { return (a < b) | ((b != b) & (a == a)); }               \
   OWK_FN bool owk_same_##NAME(R a, R b) { return (a == b) | ((a != a) & (b != b)); }              \
   OWK_FN R owk_abs_##NAME(R x) { return OWK_M(fabs##S)(x); }                                      \
-  OWK_FN R owk_sign_##NAME(R x) { return x != x ? x : (R)((x > 0) - (x < 0)); }                   \
+  OWK_FN R owk_sign_##NAME(R x) { return (R)((x > 0) - (x < 0));        }                   \
   OWK_FN R owk_floor_##NAME(R x) { return OWK_M(floor##S)(x); }                                   \
   OWK_FN R owk_ceil_##NAME(R x) { return OWK_M(ceil##S)(x); }                                     \
   OWK_FN R owk_trunc_##NAME(R x) { return OWK_M(trunc##S)(x); }                                   \
