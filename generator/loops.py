@@ -275,7 +275,6 @@ class Tile:
     body: tuple[LoopStmt, ...]
     value: Expr
     columns: Expr
-    rows: Expr | None
 
 
 LoopStmt = Let | Var | Set | Store | If | Check | Fail | For | Walk | Accumulate | ArgBegin | ArgStep | Tile
@@ -1565,7 +1564,7 @@ class _Lowering:
                 tuple(outer.out),
                 tuple(inner.out),
                 value,
-                *probe,
+                probe,
             )
         )
         frame = _Frame()
@@ -1579,14 +1578,12 @@ class _Lowering:
         self.frames.pop()
         self.emit(For(var, _i64(0), count, tuple(frame.out), "simd"))
 
-    def probe(self, s: _Stmt, n: str, k: str) -> tuple[Expr, Expr | None]:
-        """Strides of the load that moves along both indices: along n, and along k when that is plain too."""
+    def probe(self, s: _Stmt, n: str, k: str) -> Expr:
+        """The stride along n of the load that moves along both indices."""
         for x in loads(s.st.assign.value):
             at_n = [i for i, e in enumerate(x.index) if plain_index(e) == n]
             if at_n and any(k in _index_names(e) for e in x.index):
-                t = self.tensors[x.tensor]
-                at_k = [i for i, e in enumerate(x.index) if plain_index(e) == k]
-                return self.stride(t, at_n[0]), self.stride(t, at_k[0]) if at_k else None
+                return self.stride(self.tensors[x.tensor], at_n[0])
         raise LowerError(f"{self.op.name}: no load of `{s.text}` moves along {n} and {k}")
 
 

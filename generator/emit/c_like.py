@@ -818,7 +818,7 @@ class CLike:
                 with self.indented(f"for (int64_t {s.k} = begin; {s.k} < end; ++{s.k}) {{", skip="continue;"):
                     self.block(s.before)
                     if self.ivdep:
-                        self.line(self.ivdep)
+                        self.line(f"{self.ivdep} OWK_UNROLL")
                     with self.indented(
                         f"for (int64_t {s.t} = 0; {s.t} < count; ++{s.t}) {{", skip="continue;"
                     ):
@@ -829,10 +829,10 @@ class CLike:
         if fixed:
             self.line(f"{count} == {s.size} ? {columns}({s.size}) : {columns}({count});")
             return
-        parameter = ""
-        if isinstance(s.rows, Stride):
-            parameter = f"const int64_t {self.stride_name(s.rows)}"
-            self.shadows[s.rows] = self.stride_name(s.rows)
+        along = moving((*s.before, *s.body, Let("", s.value)), s.k)
+        for x in along:
+            self.shadows[x] = self.stride_name(x)
+        parameter = ", ".join(f"const int64_t {self.stride_name(x)}" for x in along)
         with self.indented(f"const auto {rows} = [&]({parameter}) {self.inline}{{", "};"):
             with self.indented(f"for (int64_t {s.t} = 0; {s.t} < {count}; ++{s.t}) {{"):
                 with self.indented(
@@ -847,47 +847,51 @@ class CLike:
         self.line(
             f"if ({self.stride(s.columns)} == 1) {count} == {s.size} ? {columns}({s.size}) : {columns}({count});"
         )
-        if isinstance(s.rows, Stride):
-            self.line(f"else if ({self.stride(s.rows)} == 1) {rows}(1);")
-            self.line(f"else {rows}({self.stride(s.rows)});")
-        else:
-            self.line(f"else {rows}();")
+        steps = [self.stride(x) for x in along]
+        if along:
+            self.line(f"else if ({' && '.join(f'{x} == 1' for x in steps)}) {rows}({', '.join('1' for _ in steps)});")
+        self.line(f"else {rows}({', '.join(steps)});")
+
 
 
 def _part(d: DType) -> DType:
     return DType.F32 if d is DType.C64 else DType.F64
 
 
-def unit_strides(stmts: Sequence[LoopStmt]) -> list[Stride]:
-    """Strides that innermost loops step through: a nest has a branch in which they are all 1."""
+def moving(stmts: Sequence[LoopStmt], var: str) -> list[Stride]:
+    """Strides that a loop variable is multiplied with in straight statements."""
     found: dict[Stride, None] = {}
 
-    def elems(x: Expr, var: str) -> None:
+    def elems(x: Expr) -> None:
         for n in walk(x):
             if isinstance(n, Elem):
                 for i, s in zip(n.index, n.stride, strict=True):
                     if isinstance(s, Stride) and isinstance(i, Local) and i.id == var:
                         found[s] = None
 
-    def exprs(body: Sequence[LoopStmt], var: str) -> None:
-        for s in body:
-            match s:
-                case Let(value=v) | Var(value=v) | Set(value=v):
-                    elems(v, var)
-                case Store(target=t, value=v):
-                    elems(t, var)
-                    elems(v, var)
-                case If(test=t, then=a, orelse=b):
-                    elems(t, var)
-                    exprs(a, var)
-                    exprs(b, var)
+    for s in stmts:
+        match s:
+            case Let(value=v) | Var(value=v) | Set(value=v):
+                elems(v)
+            case Store(target=t, value=v):
+                elems(t)
+                elems(v)
+            case If(test=t, then=a, orelse=b):
+                elems(t)
+                found |= dict.fromkeys((*moving(a, var), *moving(b, var)))
+    return list(found)
+
+
+def unit_strides(stmts: Sequence[LoopStmt]) -> list[Stride]:
+    """Strides that innermost loops step through: a nest has a branch in which they are all 1."""
+    found: dict[Stride, None] = {}
 
     def go(body: Sequence[LoopStmt]) -> None:
         for s in body:
             match s:
                 case For(var=v, body=inner):
                     if not any(isinstance(x, (For, Walk, Accumulate, Tile)) for x in inner):
-                        exprs(inner, v)
+                        found.update(dict.fromkeys(moving(inner, v)))
                     go(inner)
                 case Walk(body=inner):
                     go(inner)
@@ -896,8 +900,7 @@ def unit_strides(stmts: Sequence[LoopStmt]) -> list[Stride]:
                     go(b)
                 case Accumulate(loop=loop, body=inner, value=v, leaf=leaf):
                     if leaf and isinstance(loop, For):
-                        exprs(inner, loop.var)
-                        elems(v, loop.var)
+                        found.update(dict.fromkeys(moving((*inner, Let("", v)), loop.var)))
                     go(inner)
 
     go(stmts)

@@ -29,6 +29,9 @@
 #define OWK_IVDEP _Pragma("GCC ivdep")
 #endif
 
+/* Of a loop over a tile: all its vectors at once, so that they stay in registers. */
+#define OWK_UNROLL _Pragma("GCC unroll 8")
+
 typedef float _Complex owk_c64;
 typedef double _Complex owk_c128;
 
@@ -123,34 +126,6 @@ template <class A>
 OWK_FN OwkArg<A> owk_argmin(OwkArg<A> acc, A v, int64_t at) {
   const bool take = acc.seen == 0 || ((v < acc.value || v != v) && acc.value == acc.value);
   return take ? OwkArg<A>{v, at, 1} : acc;
-}
-
-/* ---- contractions: out[0..n) = sum over k in [lo, hi) of a(k) * b(k, t); n <= NB ---- */
-template <class A, int NB, class FA, class FB>
-OWK_FN void owk_axpy(A* out, int64_t n, int64_t lo, int64_t hi, FA a, FB b) {
-  const int64_t block = owk_short_block(hi - lo);
-  for (int t = 0; t < NB; ++t) out[t] = 0;
-  for (int64_t k0 = lo; k0 < hi; k0 += block) {
-    const int64_t k1 = owk_least(hi, k0 + block);
-    A part[NB] = {};
-    if (n == NB) {
-      for (int64_t k = k0; k < k1; ++k) {
-        const A x = a(k);
-        for (int t = 0; t < NB; ++t) part[t] = b(part[t], x, k, t);
-      }
-    } else {
-      for (int64_t k = k0; k < k1; ++k) {
-        const A x = a(k);
-        for (int t = 0; t < (int)n; ++t) part[t] = b(part[t], x, k, t);
-      }
-    }
-    for (int t = 0; t < NB; ++t) out[t] = out[t] + part[t];
-  }
-}
-template <class A, int NB, class FA, class FB>
-OWK_FN void owk_dots(A* out, int64_t n, int64_t lo, int64_t hi, FA a, FB b) {
-  for (int64_t t = 0; t < n; ++t)
-    out[t] = owk_sum<A>(lo, hi, [&](A acc, int64_t k) OWK_INLINE { return b(acc, a(k), k, t); });
 }
 
 /* ---- packs and walks ---- */
