@@ -114,9 +114,7 @@ void Signature::finish() {
   auto once = [&](const std::string& what) {
     if (!seen.insert(what).second) fail(ErrorKind::Value, "op '", name, "': argument '", what, "' appears twice");
   };
-  for (const InputSpec& input : inputs) {
-    once(input.name);
-  }
+  for (const InputSpec& input : inputs) once(input.name);
   for (const AttrSpec& attr : attrs) once(attr.name);
   for (const OutputSpec& output : outputs) n_visible += !output.aux;
 }

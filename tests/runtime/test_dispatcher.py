@@ -490,6 +490,30 @@ def test_bootstrap_runs_once_and_again_after_an_error(monkeypatch: pytest.Monkey
         monkeypatch.setattr(registry._State, "ready", True)
 
 
+def test_entry_points_are_the_bootstrap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One run of each, however often it is installed; one that cannot be loaded says which."""
+    from importlib import metadata
+
+    runs: list[str] = []
+    monkeypatch.setattr(registry, "_test_loader", lambda: runs.append("run"), raising=False)
+    points = [
+        metadata.EntryPoint(name, "opwright.registry:_test_loader", registry.ENTRY_POINTS)
+        for name in ("a", "b")
+    ]
+    monkeypatch.setattr(
+        metadata, "entry_points", lambda group: points if group == registry.ENTRY_POINTS else []
+    )
+    monkeypatch.setattr(registry._State, "bootstrap", None)
+    monkeypatch.setattr(registry._State, "ready", False)
+    with pytest.raises(AttributeError, match="there is no op `nobody`"):
+        _ = ow.ops.nobody
+    assert runs == ["run"] and registry.is_ready()
+    points.append(metadata.EntryPoint("c", "opwright.nowhere:loader", registry.ENTRY_POINTS))
+    monkeypatch.setattr(registry._State, "ready", False)
+    with pytest.raises(ow.OpError, match="the bootstrap opwright.nowhere:loader cannot be loaded"):
+        registry.names()
+
+
 def test_threads_of_python_call_at_once() -> None:
     x = np.random.default_rng(0).normal(size=(64, 100)).astype(np.float32)
     want = ow.ops.softmax(x).numpy().copy()
