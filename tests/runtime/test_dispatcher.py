@@ -510,7 +510,7 @@ def test_entry_points_are_the_bootstrap(monkeypatch: pytest.MonkeyPatch) -> None
     assert runs == ["run"] and registry.is_ready()
     points.append(metadata.EntryPoint("c", "opwright.nowhere:loader", registry.ENTRY_POINTS))
     monkeypatch.setattr(registry._State, "ready", False)
-    with pytest.raises(ow.OpError, match="the bootstrap opwright.nowhere:loader cannot be loaded"):
+    with pytest.raises(ow.OpError, match=r"the bootstrap opwright.nowhere:loader cannot be loaded"):
         registry.names()
 
 
