@@ -311,7 +311,8 @@ def _run(
         "HOME": str(log.parent),
         "HF_HUB_OFFLINE": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
-        "OMP_NUM_THREADS": env.get("OMP_NUM_THREADS", env.get("OPWRIGHT_NUM_THREADS", "2")),
+        # The models are tiny: threads would only wait for each other.
+        "OMP_NUM_THREADS": env.get("OMP_NUM_THREADS", env.get("OPWRIGHT_NUM_THREADS", "1")),
     }
     with (
         open(log, "wb") as errors,
@@ -1161,6 +1162,32 @@ def _assert_async(c: _Converter, node: Any, bound: Mapping[str, Any]) -> Item:
     return None
 
 
+def _slice_scatter(c: _Converter, node: Any, bound: Mapping[str, Any]) -> Item:
+    """`src` in the place of a slice of `self`: what lies before, `src`, and what lies after, joined."""
+    a = {k: c.item(v) for k, v in bound.items()}
+    x, src = a["self"], a["src"]
+    step = _expr(a["step"]).value
+    if not isinstance(x, Ref) or not isinstance(src, Ref) or step != 1:
+        return c.call(node, bound)
+    dim = views.wrap_dim(a["dim"], x.layout.rank)
+    size, length = x.layout.shape[dim], src.layout.shape[dim]
+    start = _expr(0 if a["start"] is None else a["start"])
+    if start.value is not None and start.value < 0:
+        start = start + size
+    end = start + length
+    src = c.cast(src, x.dtype)
+    parts: list[Ref] = []
+    if start.value != 0:
+        parts.append(Ref(x.base, x.dtype, views.slice_dim(x.layout, dim, IntExpr.of(0), start, length=start)))
+    parts.append(src)
+    if end != size:
+        parts.append(Ref(x.base, x.dtype, views.slice_dim(x.layout, dim, end, size, length=size - end)))
+    if len(parts) == 1:
+        return src
+    inputs = (tuple(c.arg(p) for p in parts),)
+    return c.made_call(node, "cat", inputs, {"dim": dim}, [0], [node.meta["val"]], False, _Prepared(a))
+
+
 _SPECIAL: dict[str, _Special] = {
     "aten.clone.default": _same_tensor,
     "aten.alias.default": _same_tensor,
@@ -1170,6 +1197,7 @@ _SPECIAL: dict[str, _Special] = {
     "aten.contiguous.default": _same_tensor,
     "aten._to_copy.default": _to_copy,
     "aten.copy.default": _copy,
+    "aten.slice_scatter.default": _slice_scatter,
     "aten._assert_scalar.default": _assert_scalar,
     "aten._assert_async.msg": _assert_async,
 }
@@ -1362,9 +1390,16 @@ def _repeat(c: _Converter, a: Mapping[str, Any]) -> _Composed:
     return "repeat", (c.arg(Ref(x.base, x.dtype, layout)),), {"times": c.raw_attr(a["repeats"])}
 
 
+def _empty(c: _Converter, a: Mapping[str, Any]) -> _Composed:
+    """Memory that the model goes on to fill: zeros, so that a run is the same every time."""
+    dtype = compat.dtype_of(c.current.meta["val"].dtype).value
+    return "full", (), {"size": c.raw_attr(a["size"]), "value": 0, "dtype": dtype}
+
+
 #: Overloads whose arguments no map says, as a call of an operator that means the same.  A row of the table comes first.
 _COMPOSE: dict[str, Callable[[_Converter, Mapping[str, Any]], _Composed]] = {
     "aten.constant_pad_nd.default": _constant_pad,
+    "aten.empty.memory_format": _empty,
     "aten.flip.default": _flip,
     "aten.repeat.default": _repeat,
 }

@@ -102,6 +102,8 @@ class _Graph:
                         value = core.state_dict[spec.target]
                 case _:
                     value = None
+            if hasattr(value, "detach"):
+                value = value.detach()
             self.env[node.name] = compat.widened(value, dtype) if dtype else value
 
     def lookup(self, x: Any) -> Any:
@@ -114,12 +116,15 @@ class _Graph:
     def step(self, node: Any) -> None:
         if node.op == "get_attr":
             self.env[node.name] = getattr(self.module, node.target)
-        if node.op != "call_function" or (compat.overload_name(node.target) or "") in _SILENT:
+        name = compat.overload_name(node.target) or ""
+        if node.op != "call_function" or name in _SILENT:
             return
         args, kwargs = self.lookup(node.args), {k: self.lookup(v) for k, v in node.kwargs.items()}
         if self.dtype:
             args, kwargs = compat.widened((args, kwargs), self.dtype)
-        self.env[node.name] = node.target(*args, **kwargs)
+        made = node.target(*args, **kwargs)
+        # What is in fresh memory is nobody's meaning: zeros, as in the program.
+        self.env[node.name] = made.zero_() if name.startswith("aten.empty.") else made
 
     def run(self) -> None:
         torch = compat.require_torch()
@@ -289,9 +294,58 @@ def bound(f32: Any, f64: Any) -> float:
     return 4 * own + 8 * DType.F32.u * float(f64.abs().max())
 
 
+#: Calls that fill, move or choose numbers and compute none: they are not disturbed.
+_MOVES = frozenset(
+    {
+        "arange",
+        "cat",
+        "constant_pad_nd",
+        "copy",
+        "embedding",
+        "empty",
+        "eye",
+        "fill",
+        "flip",
+        "full",
+        "full_like",
+        "gather",
+        "index",
+        "index_put",
+        "index_select",
+        "linspace",
+        "masked_fill",
+        "masked_scatter",
+        "max_pool2d_with_indices",
+        "new_full",
+        "ones",
+        "rand",
+        "rand_like",
+        "randn",
+        "randn_like",
+        "repeat",
+        "roll",
+        "scalar_tensor",
+        "scatter",
+        "select_scatter",
+        "slice_scatter",
+        "sort",
+        "topk",
+        "tril",
+        "triu",
+        "where",
+        "zeros",
+    }
+)
+
+
+def _computes(call: Call) -> bool:
+    packet = call.aten.split(".")
+    return len(packet) < 2 or packet[1] not in _MOVES
+
+
 def reaching(p: Program) -> set[str]:
-    """Calls from which floats reach an output as floats.  Of the others only integers or truths go on, and those are
-    compared exactly, call by call."""
+    """Calls that compute floats, from which floats reach an output as floats.  Of the others only integers or truths
+    go on, and those are compared exactly, call by call."""
     live = {b.value for b in p.outputs} | {s.output for s in p.state}
     out: set[str] = set()
     for node in reversed(p.nodes):
@@ -305,7 +359,7 @@ def reaching(p: Program) -> set[str]:
         if not made:
             continue
         live.update(uses_of(node))
-        if isinstance(node, Call):
+        if isinstance(node, Call) and _computes(node):
             out.add(node.id)
     return out
 

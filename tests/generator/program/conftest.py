@@ -12,7 +12,8 @@ from opwright.generator.program import torch_compat as compat
 from opwright.generator.program.aten import AtenRow
 from opwright.generator.program.capture import PLACEMENT, Capture, capture
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
+torch.set_num_threads(1)  # the tensors are tiny: threads would only wait for each other
 
 
 class Everything(dict[str, tuple[AtenRow, ...]]):

@@ -1,0 +1,197 @@
+"""The child process: what a capture leaves, and that a model's code can do no more than fail."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from opwright.generator.errors import OpwrightError
+from opwright.generator.program import aten
+from opwright.generator.program.aten import AtenRow
+from opwright.generator.program.capture import Captured, CaptureError, run_worker
+from opwright.generator.program.folder import read_folder, read_tensors
+from opwright.generator.program.models import TargetError
+
+pytest.importorskip("torch")
+
+SOURCE = """
+import os, sys, time
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = torch.nn.Linear(4, 6)
+
+    def forward(self, x):
+        print("the model's own words")
+        return {"y": self.a(x).tanh(), "x": x}
+
+def make():
+    torch.manual_seed(3)
+    print('{"stage": "forged", "seconds": 1}')
+    return Net(), (torch.randn(2, 5, 4),)
+
+def leaves():
+    raise SystemExit(7)
+
+def exits():
+    os._exit(3)
+
+def dies():
+    os.abort()
+
+def loops():
+    if os.fork() == 0:
+        time.sleep(1000)
+    while True:
+        pass
+
+def secrets():
+    found = [k for k in os.environ if "SECRET" in k or "TOKEN" in k]
+    found += [os.environ["HOME"]] if os.environ["HOME"] == os.path.expanduser("~root") else []
+    raise RuntimeError(f"sees {found}")
+"""
+ROWS = aten.table_of(
+    [
+        AtenRow(
+            "addmm", "aten.addmm.default", (("self", "c"), ("mat1", "a"), ("mat2", "b")), ("c", "a", "b")
+        ),
+    ]
+)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("worker") / "net.py"
+    path.write_text(SOURCE)
+    return path
+
+
+@pytest.fixture(scope="module")
+def done(source: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Captured, list[str]]:
+    stages: list[str] = []
+    out = tmp_path_factory.mktemp("out") / "net"
+    captured = run_worker(
+        f"{source}:make", out, 120, table=ROWS, report=lambda stage, seconds: stages.append(stage)
+    )
+    return captured, stages
+
+
+def test_what_a_capture_leaves(done: tuple[Captured, list[str]]) -> None:
+    captured, stages = done
+    assert stages == [
+        "load",
+        "export",
+        "decompose",
+        "convert",
+        "write",
+        "reference",
+        "reference",
+        "sensitivity",
+    ]
+    assert set(captured.seconds) == set(stages) and captured.facts["dynamic"] == "batch and sequence"
+    assert sorted(p.name for p in captured.path.iterdir()) == [
+        "capture.json",
+        "inventory.json",
+        "program",
+        "records",
+    ]
+    assert read_folder(captured.path / "program").program == captured.program
+    assert [(i.op, i.status) for i in captured.inventory.items] == [
+        ("addmm", "mapped"),
+        ("missing:aten.tanh.default", "missing"),
+        ("contiguous", "mapped"),
+    ]
+    site = captured.inventory.items[1].site
+    assert site["file"].endswith("net.py") and "tanh" in site["text"]
+
+
+def test_records_are_whole(done: tuple[Captured, list[str]]) -> None:
+    captured, _ = done
+    for k, record in enumerate(captured.facts["records"]):
+        path = captured.path / record["path"]
+        assert json.loads((path / "record.json").read_text()) == record
+        inputs, narrow, wide = (
+            read_tensors(path / f"{n}.safetensors") for n in ("inputs", "outputs_f32", "outputs_f64")
+        )
+        values = read_tensors(path / "values.safetensors")
+        assert inputs["x"].shape == ((2, 5, 4) if k == 0 else (3, 2, 4))
+        assert narrow["y"].dtype.name == "float32" and wide["y"].dtype.name == "float64"
+        assert (
+            abs(narrow["y"] - wide["y"]).max() <= record["eager_error"]["y"] * 1.0001 < record["bound"]["y"]
+        )
+        used = {v for c in captured.program.calls for v in c.out if v}
+        assert used <= values.keys()
+        out = {b.name: b.value for b in captured.program.outputs}
+        assert values[out["y"]].reshape(-1).tolist() == narrow["y"].reshape(-1).tolist()
+
+
+def test_given_weights_are_written_as_given_and_judged_enlarged(done: tuple[Captured, list[str]]) -> None:
+    import torch
+
+    captured, _ = done
+    torch.manual_seed(3)
+    want = torch.nn.Linear(4, 6)
+    assert captured.folder.tensors()["a.weight"].tolist() == want.weight.tolist()
+    found = captured.facts["sensitivity"]
+    assert found["weights"] == "rescaled" and found["detected"] == found["total"] == 4
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "says"),
+    [
+        ("leaves", TargetError, "ended the process with status 7"),
+        ("exits", CaptureError, "ended the process with status 3"),
+        ("dies", CaptureError, "was killed by SIGABRT"),
+        ("loops", CaptureError, "was not captured within 8 s"),
+        ("nothing", TargetError, "has no function nothing"),
+        ("secrets", TargetError, r"sees \[\]"),
+    ],
+)
+def test_code_that_does_not_return_a_model(
+    function: str,
+    error: type[OpwrightError],
+    says: str,
+    source: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MY_SECRET", "x")
+    monkeypatch.setenv("HF_TOKEN", "x")
+    start = time.monotonic()
+    with pytest.raises(error, match=says) as e:
+        run_worker(f"{source}:{function}", tmp_path / "out", 8 if function == "loops" else 60, table={})
+    assert time.monotonic() - start < 70 and "Traceback" not in e.value.render()
+    assert list(tmp_path.iterdir()) == []  # nothing half-written
+
+
+def test_a_refused_form_starts_no_process(tmp_path: Path) -> None:
+    with pytest.raises(TargetError, match="is a pickle"):
+        run_worker(str(tmp_path / "model.pt"), tmp_path / "out", 1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_capture_leaves_the_last_one(source: Path, tmp_path: Path) -> None:
+    old = tmp_path / "out"
+    old.mkdir()
+    (old / "kept.txt").write_text("kept")
+    with pytest.raises(TargetError):
+        run_worker(f"{source}:nothing", old, 60, table={})
+    assert (old / "kept.txt").read_text() == "kept" and os.listdir(tmp_path) == ["out"]
+
+
+def test_a_sandbox_goes_in_front(source: Path, tmp_path: Path) -> None:
+    seen: list[list[str]] = []
+
+    def wrap(command: list[str]) -> list[str]:
+        seen.append(command)
+        return ["sh", "-c", "exit 9"]
+
+    with pytest.raises(CaptureError, match="status 9"):
+        run_worker(f"{source}:make", tmp_path / "out", 60, wrap=wrap)
+    assert seen[0][1:3] == ["-m", "opwright.generator.program.capture_worker"]
