@@ -10,7 +10,7 @@ May import: bind, normal, grad of the generator; ball, oracle, session, trial, v
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,9 +37,8 @@ __all__ = ["gate_gradient"]
 
 #: The two steps' estimates may differ by this share of the scale before a difference proves nothing.
 _ROUGH = 1e-3
-#: What f64 differences at these steps can resolve, as a share of the scale.
+#: What differences at these steps can resolve, as a share of the scale.
 _RESOLVED = 1e-7
-_STEP = 2.0**-10
 
 
 @dataclass(frozen=True)
@@ -107,32 +106,57 @@ def gradients_of(p: _Problem) -> dict[str, Ball]:
 # ---- finite differences ------------------------------------------------------------------------------------------
 
 
-def difference(loss: Callable[[float], float]) -> tuple[float, float, float, float]:
-    """The derivative of `loss` at 0, how far two estimates of it lie apart, the size of what was subtracted, and the
-    kink: how much of the gap between the one-sided slopes stays when the step is halved (a smooth function's gap
-    halves, that of |x| near 0 does not)."""
-    values = {h: loss(h) for h in (_STEP, -_STEP, _STEP / 2, -_STEP / 2, 0.0)}
-    coarse = (values[_STEP] - values[-_STEP]) / (2 * _STEP)
-    fine = (values[_STEP / 2] - values[-_STEP / 2]) / _STEP
-    size = max(abs(v) for v in values.values())
+@dataclass(frozen=True)
+class Difference:
+    """A derivative by differences: its value, how far two estimates lie apart, and what was subtracted.
 
-    def gap(h: float) -> float:
-        return abs(values[h] + values[-h] - 2 * values[0.0]) / h
+    kink: the one-sided differences do not approach each other, so that there is no derivative to find.
+    """
 
-    kink = gap(_STEP / 2) if gap(_STEP / 2) > 0.75 * gap(_STEP) else 0.0
-    return (4 * fine - coarse) / 3, abs(fine - coarse), size, kink
+    value: float
+    apart: float
+    size: float
+    kink: bool
 
 
-def _directions(shape: Sequence[int], count: int, rng: np.random.Generator) -> list[Array]:
-    """Random directions, then single elements."""
-    n = int(np.prod(shape))
-    if not n:
+def difference(loss: Callable[[float], float], step: float) -> Difference:
+    """The derivative of `loss` at 0, by central differences at two steps and Richardson's extrapolation."""
+    middle = loss(0.0)
+    estimates, gaps, size = [], [], abs(middle)
+    for h in (step, step / 2):
+        ahead, behind = loss(h), loss(-h)
+        estimates.append((ahead - behind) / (2 * h))
+        gaps.append(abs(ahead - 2 * middle + behind) / h)
+        size = max(size, abs(ahead), abs(behind))
+    coarse, fine = estimates
+    # Of a smooth function the gap halves with the step; rounding alone leaves one of about size / step.
+    noise = size * 2.0**-50 / step
+    kink = not np.isfinite(size) or (
+        gaps[1] > 0.65 * gaps[0] and gaps[1] > 64 * noise + _ROUGH * 1e-3 * abs(fine)
+    )
+    return Difference((4 * fine - coarse) / 3, abs(fine - coarse), size, kink)
+
+
+def _step(x: Array) -> float:
+    """A step that suits the size of what it is added to."""
+    sizes = np.abs(x[x != 0])
+    typical = float(np.median(sizes)) if sizes.size else 1.0
+    return 2.0**-10 * min(max(typical, 2.0**-12), 1.0)
+
+
+def _directions(finite: Array, count: int, rng: np.random.Generator) -> list[Array]:
+    """Random directions, then single elements; zero where the adjoint is not finite."""
+    places = np.flatnonzero(finite)
+    if not places.size:
         return []
-    out = [rng.choice(np.array([-1.0, -0.5, 0.5, 1.0]), size=tuple(shape)) for _ in range(min(count, 2))]
-    for at in rng.permutation(n)[: max(0, count - len(out))]:
-        one = np.zeros(n)
+    out = [
+        np.where(finite, rng.choice(np.array([-1.0, -0.5, 0.5, 1.0]), size=finite.shape), 0.0)
+        for _ in range(min(count, 2))
+    ]
+    for at in rng.permutation(places)[: max(0, count - len(out))]:
+        one = np.zeros(finite.size)
         one[at] = 1
-        out.append(one.reshape(tuple(shape)))
+        out.append(one.reshape(finite.shape))
     return out
 
 
@@ -147,33 +171,38 @@ def check_differences(
         if name not in p.trial.arrays:
             continue
         x, g = p.trial.arrays[name], found[t.name].value
-        for direction in _directions(x.shape, count, rng):
+        finite = np.isfinite(g)
+        rough += int(not finite.all())
+        for direction in _directions(finite, count, rng):
 
             def loss(h: float, along: Array = direction, at: Array = x, which: str = name) -> float:
                 return p.loss({**p.trial.arrays, which: at + h * along})
 
             try:
-                wanted, apart, size, kink = difference(loss)
+                d = difference(loss, _step(x))
             except OracleRefusal:
                 rough += 1
                 continue
-            got = float(np.sum(g * direction))
-            terms = np.abs(g * direction)
-            scale = max(float(np.sum(terms[np.isfinite(terms)])), abs(wanted), size * 1e-3, 1e-12)
-            if not np.isfinite(wanted) or max(apart, kink) > _ROUGH * scale:
+            got = float(np.sum(np.where(direction == 0, 0.0, g * direction)))
+            scale = max(
+                float(np.sum(np.abs(np.where(direction == 0, 0.0, g * direction)))), abs(d.value), 1e-12
+            )
+            # What f64 leaves of a difference of two such numbers.
+            resolved = _RESOLVED * scale + 64 * d.size * 2.0**-52 / _step(x)
+            if d.kink or not np.isfinite(d.value) or d.apart > _ROUGH * scale + resolved:
                 rough += 1
                 continue
-            allowed = apart + _RESOLVED * scale
-            if abs(got - wanted) <= allowed:
-                tally.passed(abs(got - wanted) / allowed)
+            allowed = d.apart + resolved
+            if abs(got - d.value) <= allowed:
+                tally.passed(abs(got - d.value) / allowed)
             else:
                 kind = "an element" if np.count_nonzero(direction) == 1 else "a random direction"
                 tally.fail(
                     say(
-                        f"{t.name} along {kind} is {got:.9g}, finite differences say {wanted:.9g} "
+                        f"{t.name} along {kind} is {got:.9g}, finite differences say {d.value:.9g} "
                         f"(trusted to {allowed:.2g})"
                     ),
-                    abs(got - wanted) / allowed,
+                    abs(got - d.value) / allowed,
                 )
     return rough
 
