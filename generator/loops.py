@@ -1147,7 +1147,9 @@ class _Lowering:
     def value(self, x: Expr) -> Expr:
         here = len(self.frames) - 1
         if not isinstance(x, (Num, Name)):
-            lvl = max(self.level(x), self.floor)
+            # What reads no memory may be computed where its condition does not hold.
+            floor = self.floor if any(isinstance(n, (Load, Reduce)) for n in walk(x)) else 0
+            lvl = max(self.level(x), floor)
             if lvl < here and _worth_hoisting(x):
                 return self.hoisted(x, lvl)
         return self._value(x)

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .bound import BoundOp, Statement
-from .expr import Expr, Load, Name, Reduce, Select, walk
+from .expr import Bin, Expr, Load, Name, Reduce, Select, walk
 from .normal import plain_index
 
 __all__ = ["TILE", "Plan", "Tiled", "plan"]
@@ -83,11 +83,9 @@ def tiled_reduction(s: Statement) -> Tiled | None:
     # Under a condition on both, columns of the tile would end at different places; rows narrow their loop instead.
     if any(isinstance(x, Select) and {n, k} <= _names(x.test) for x in walk(body)):
         return None
+    product = isinstance(body, Bin) and body.op == "*" and (n in _names(body.left)) != (n in _names(body.right))
     for x in walk(body):
-        if (
-            isinstance(x, Load)
-            and any(plain_index(e) == n for e in x.index)
-            and any(k in _names(e) for e in x.index)
-        ):
-            return Tiled(n, k, x)
+        if isinstance(x, Load) and any(plain_index(e) == n for e in x.index) and any(k in _names(e) for e in x.index):
+            # A sum that is no product reads each element once: it follows memory, which runs along the last index.
+            return Tiled(n, k, x) if product or plain_index(x.index[-1]) == n else None
     return None
