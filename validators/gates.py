@@ -102,6 +102,9 @@ def gate_numerics(s: Session) -> GateResult:
             tally.passed(ratio)
     if loose:
         tally.note(f"{loose} case(s) bound too little to count")
+    if s.unmade:
+        name, why = s.unmade[0]
+        tally.note(f"{len(s.unmade)} case(s) could not be built, {name}: {why}")
     return tally.result()
 
 

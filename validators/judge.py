@@ -33,7 +33,7 @@ TIERS = ("quick", "full")
 #: What the CPU emitters print.
 DTYPES = (DType.F32, DType.F64, DType.BF16, DType.I64, DType.I32, DType.BOOL)
 #: Gates that run nothing of the candidate's.
-_BEFORE = ("meaning", "lint", "build")
+_BEFORE = ("meaning", "lint")
 
 
 def judge(

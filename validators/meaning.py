@@ -27,6 +27,7 @@ from ..generator.types import DType
 from .ball import Ball, check
 from .extents import OracleError
 from .harness import Array
+from .laws import holds, law_op
 from .lift import lift_dtype, lift_key, lift_trial
 from .mutants import KillRate, kill_rate
 from .oracle import OracleRefusal, OracleTooLarge, evaluate
@@ -437,6 +438,24 @@ def apart(a: Mapping[str, Ball], b: Mapping[str, Ball], *, strict: bool = False)
     return ""
 
 
+def _against_laws(s: Session, trials: Sequence[Trial], tally: Tally) -> None:
+    """`test.checks` on the oracle's own answers."""
+    for law in s.spec.test.checks:
+        for trial in trials:
+            want = _oracle(s.spec, trial)
+            if want is None or not all(b.value.size for b in want.values()):
+                continue
+            try:
+                good = holds(law_op(s.spec, trial.key, law), trial.arrays, want, trial.attrs)
+            except OpwrightError as error:
+                tally.fail(Failure(f"the law `{law.text}`: {error}"))
+                break
+            if good:
+                tally.passed()
+            else:
+                tally.fail(_failure(s, trial, f"the law `{law.text}` does not hold"))
+
+
 # ---- how strong the cases are ------------------------------------------------------------------------------------
 
 
@@ -494,6 +513,8 @@ def gate_meaning(s: Session) -> GateResult:
     if s.spec.also is not None:
         _against_also(s, trials, tally)
         sources.append("also")
+    if s.spec.test.checks:
+        _against_laws(s, trials, tally)
     strength = measure_strength(s.spec, trials) if s.full and not tally.failed else None
     result = tally.result()
     if strength is not None:
