@@ -64,6 +64,7 @@ class Judged:
 
 def judge_spec(bench: Workbench, spec: OpSpec, job: Job, progress: Progress | None = None) -> Judged:
     """Judge one operator's own kernels in this process."""
+    from ..validators.cases import CaseRefused
     from ..validators.judge import judge
 
     source = Emitted(Bridge(bench, job.dialect), spec)
@@ -72,7 +73,14 @@ def judge_spec(bench: Workbench, spec: OpSpec, job: Job, progress: Progress | No
         if progress is not None:
             progress.step(f"{spec.op}: {gate}", *((done, total) if total else (None, None)))
 
-    verdict = judge(spec, source, tier=job.tier, seed=job.seed, gates=job.gates, case=job.case, progress=tell)
+    try:
+        verdict = judge(
+            spec, source, tier=job.tier, seed=job.seed, gates=job.gates, case=job.case, progress=tell
+        )
+    except CaseRefused as error:
+        if job.case is None:
+            raise
+        raise AcceptError(error.message, hint="a failure prints the name of its case") from error
     return Judged(job, verdict, tuple(source.texts))
 
 
@@ -179,7 +187,7 @@ def _jobs(
             "nothing to judge" if not ops else "--all and names are two answers to one question",
             hint="name operators, or say --all",
         )
-    specs = bench.registry.all() if every else bench.select(ops)
+    specs = bench.own() if every else bench.select(ops)
     if only_stale:
         specs = [s for s, _ in stale(bench, specs, dialect)]
     names = {s.op: s for s in specs}

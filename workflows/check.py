@@ -95,7 +95,7 @@ def check(ops: tuple[str, ...], as_json: bool) -> int:
     in one run.  Nothing is compiled.
     """
     bench = Workbench.here()
-    specs = bench.select(ops) if ops else bench.registry.all()
+    specs = bench.select(ops) if ops else bench.own()
     sound, errors = check_all(specs)
     if errors:
         from ..generator.errors import ErrorGroup

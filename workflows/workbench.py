@@ -103,6 +103,12 @@ class Workbench:
         ):
             self.registry.add(spec)
 
+    def own(self) -> list[OpSpec]:
+        """The operators that this workbench's own specs declare, by name: what `--all` means."""
+        folders = [p.resolve() for p in self.config.specs]
+        specs = self.registry.all()
+        return [s for s in specs if any(Path(s.file).resolve().is_relative_to(f) for f in folders)]
+
     # ---- what is proven
 
     def evidence(self, op: str) -> Evidence | None:

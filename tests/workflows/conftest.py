@@ -29,8 +29,6 @@ test:
   cases: [{B: [3, 5]}, {B: [0]}, {B: []}]
   values: [normal]
   tol: bound
-aten:
-  - {overload: tiny.scale.default, map: {self: x, other: by}}
 """
 
 

@@ -83,6 +83,8 @@ def test_show_takes_the_key_that_is_asked_for(ow: Any, project: Path) -> None:
 
 
 def test_ops_lists_the_workbench_s_own_beside_the_built_in_ones(ow: Any, project: Path) -> None:
+    with (project / "specs" / "tiny" / "scale.yaml").open("a") as spec:
+        spec.write("aten: [{overload: tiny.scale.default, map: {self: x, other: by}}]\n")
     rows = {r["name"]: r for r in ow("ops", "--json").json["ops"]}
     assert rows["scale"]["state"] == "absent" and rows["scale"]["aten"] == ["tiny.scale.default"]
     assert rows["scale"]["dtypes"] == ["f16", "bf16", "f32", "f64"]
