@@ -172,7 +172,10 @@ class Fail:
 
 @dataclass(frozen=True)
 class For:
-    """`for var in range(lo, hi, step)`.  kind: serial, or simd (iterations do not touch each other's elements)."""
+    """`for var in range(lo, hi, step)`.
+
+    kind: serial; free: iterations do not touch each other's memory; simd: free, and the body is a straight line.
+    """
 
     var: str
     lo: Expr
@@ -212,7 +215,7 @@ class Walk:
     """The product of axes in row-major order.
 
     mode      flat: the body is a straight line per element, run along the innermost merged axis; rows: one at a time
-    parallel  elements may run in any order and on any thread (only the outermost walk of a nest)
+    parallel  elements do not touch each other's memory: any order, any thread
     """
 
     id: int
@@ -1022,7 +1025,7 @@ class _Lowering:
             self.walk_over(
                 [WalkAxis(a.name, a.extent, True)],
                 "flat" if flat else "rows",
-                False,
+                free,
                 lambda: self.nodes(node.children, node),
             )
             return
@@ -1046,7 +1049,7 @@ class _Lowering:
         self.nodes(node.children, node)
         self.frames.pop()
         step = -1 if self.descends(node) else 1
-        self.emit(For(var, lo, hi, tuple(frame.out), "simd" if flat and free else "serial", step))
+        self.emit(For(var, lo, hi, tuple(frame.out), ("simd" if flat else "free") if free else "serial", step))
 
     @staticmethod
     def descends(node: _Loop) -> bool:
@@ -1818,7 +1821,7 @@ def _show(stmts: Sequence[LoopStmt], pad: str, out: list[str]) -> None:
 
 def _for(s: For) -> str:
     step = "" if s.step == 1 else " down" if s.step < 0 else f" by {s.step}"
-    return f"for {s.var} in {_text(s.lo)} .. {_text(s.hi)}{step}{' simd' if s.kind == 'simd' else ''}"
+    return f"for {s.var} in {_text(s.lo)} .. {_text(s.hi)}{step}{'' if s.kind == 'serial' else f' {s.kind}'}"
 
 
 def _walk(w: Walk) -> str:

@@ -18,8 +18,9 @@ from ..bound import BoundOp, KernelText
 from ..errors import LowerError
 from ..loops import lower
 from .cpu import DIALECTS, print_cpu
+from .cuda import ARCHITECTURES, CudaText, print_cuda
 
-__all__ = ["HEADER", "emit", "emit_unit", "normalised", "table_row"]
+__all__ = ["ARCHITECTURES", "HEADER", "CudaText", "emit", "emit_cuda", "emit_unit", "normalised", "table_row"]
 
 HEADER = '#include "opwright/kernel.h"\n'
 #: Stands for the symbol while its hash is not known.
@@ -54,6 +55,23 @@ def emit(op: BoundOp, dialect: str) -> KernelText:
     head = f"// {op.name}  [{op.key.show()}]  {dialect}\n"
     text = head + HEADER + "\n" + body.replace(_PLACEHOLDER, symbol)
     return KernelText(symbol, text, table_row(op, symbol, dialect), dialect)
+
+
+def emit_cuda(op: BoundOp, arch: str) -> CudaText:
+    """Print one Normal program for CUDA: device code for NVRTC and its launcher.  Raises LowerError."""
+    if arch not in ARCHITECTURES:
+        raise LowerError(f"no CUDA architecture `{arch}`", hint=f"architectures: {', '.join(ARCHITECTURES)}")
+    folder = resources.include_dir() / "opwright"
+    prelude = "".join((folder / n).read_text(encoding="utf-8") for n in ("scalar.h", "device.h"))
+    kernel, launcher = print_cuda(op, _PLACEHOLDER, prelude)
+    symbol = symbol_of(kernel + launcher, arch, ("kernel.h", "launch.h"))
+    head = f"// {op.name}  [{op.key.show()}]  {arch}\n"
+    return CudaText(
+        head + kernel.replace(_PLACEHOLDER, symbol),
+        head + launcher.replace(_PLACEHOLDER, symbol),
+        symbol,
+        table_row(op, symbol, arch),
+    )
 
 
 def emit_unit(texts: Iterable[KernelText]) -> str:

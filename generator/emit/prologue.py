@@ -195,8 +195,12 @@ class Prologue:
         return f"{self.tensor(tensor)}_p{k}_{self.dim(pack)}"
 
     # -------------------------------------------------------------------------------------------- bind
-    def bind(self) -> None:
-        """Print the body of `static int32_t bind(const OwCall* c, Env& e, bool run)`."""
+    def bind(self, first_byte: str = "0", slots: str = "owk_most(1, c->max_threads)") -> None:
+        """Print the body of `static int32_t bind(const OwCall* c, Env& e, bool run)`.
+
+        first_byte: where temporaries begin in the workspace; slots: how many rows are under way at most.
+        """
+        self.first_byte, self.slots = first_byte, slots
         c = self.c
         c.host = True
         line = c.line
@@ -756,7 +760,7 @@ class Prologue:
     def buffers(self) -> None:
         """Row-major strides of temporaries, and where they lie: shared ones first, then a stretch per thread."""
         line = self.c.line
-        line("e.shared_bytes = 0;")
+        line(f"e.shared_bytes = {self.first_byte};")
         line("e.row_bytes = 0;")
         for b in self.p.buffers:
             if b.scope == "stack":
@@ -787,8 +791,8 @@ class Prologue:
 
     def overlaps(self) -> None:
         line = self.c.line
-        if self.p.buffers:
-            line("const int64_t bytes = e.shared_bytes + e.row_bytes * owk_most(1, c->max_threads);")
+        if self.p.buffers or self.first_byte != "0":
+            line(f"const int64_t bytes = e.shared_bytes + e.row_bytes * {self.slots};")
             line(
                 f"if (bytes > 0 && (!c->workspace || c->workspace_bytes < bytes)) {self.fail('OW_E_WORKSPACE', want='bytes', got='c->workspace_bytes')}"
             )

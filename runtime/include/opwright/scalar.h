@@ -32,9 +32,9 @@ typedef unsigned long long uint64_t;
 #endif
 
 /* ---- bits ---- */
-OWK_FN uint32_t owk_bits(float x) { uint32_t u; __builtin_memcpy(&u, &x, 4); return u; }
-OWK_FN float owk_float(uint32_t u) { float x; __builtin_memcpy(&x, &u, 4); return x; }
-OWK_FN uint64_t owk_bits(double x) { uint64_t u; __builtin_memcpy(&u, &x, 8); return u; }
+OWK_FN uint32_t owk_bits(float x) { uint32_t u; OWK_M(memcpy)(&u, &x, 4); return u; }
+OWK_FN float owk_float(uint32_t u) { float x; OWK_M(memcpy)(&x, &u, 4); return x; }
+OWK_FN uint64_t owk_bits(double x) { uint64_t u; OWK_M(memcpy)(&u, &x, 8); return u; }
 
 /* Whether the text may count on one-instruction fma; where not, a polynomial rounds twice. */
 #if defined(__FMA__) || defined(__CUDACC__) || defined(__CUDACC_RTC__) || defined(__aarch64__)

@@ -10,7 +10,7 @@ import pytest
 import specs
 from kernels import bound, parsed
 
-from opwright.generator.emit import emit
+from opwright.generator.emit import emit, emit_cuda
 from opwright.generator.loops import lower, show_loops
 from opwright.generator.types import DType, Operand
 
@@ -43,13 +43,19 @@ CALLS = {
 }
 
 
+CUDA = ("add", "matmul", "rms_norm", "softmax")
+
+
 @pytest.mark.parametrize("name", sorted(CALLS))
 def test_text(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     text, inputs, attrs = CALLS[name]
     monkeypatch.setattr("kernels.operands", lambda x: x)
     op, _ = bound(parsed(text), inputs, attrs)
     kernel = emit(op, "cpu-avx512")
-    got = show_loops(lower(op)) + "\n" + kernel.source.replace(kernel.symbol, "ow_SYMBOL")
+    accepted(name, show_loops(lower(op)) + "\n" + kernel.source.replace(kernel.symbol, "ow_SYMBOL"))
+
+
+def accepted(name: str, got: str) -> None:
     path = GOLDEN / f"{name}.txt"
     if os.environ.get("EXPECTTEST_ACCEPT") == "1":
         path.write_text(got, encoding="utf-8")
@@ -57,5 +63,14 @@ def test_text(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert got == path.read_text(encoding="utf-8"), f"the text of {name} changed; EXPECTTEST_ACCEPT=1 accepts it"
 
 
+@pytest.mark.parametrize("name", CUDA)
+def test_cuda_text(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text, inputs, attrs = CALLS[name]
+    monkeypatch.setattr("kernels.operands", lambda x: x)
+    kernel = emit_cuda(bound(parsed(text), inputs, attrs)[0], "sm_80")
+    own = kernel.kernel[kernel.kernel.rindex("#endif") + len("#endif") :].lstrip()
+    accepted(f"cuda_{name}", (own + "\n" + kernel.launcher).replace(kernel.symbol, "ow_SYMBOL"))
+
+
 def test_no_golden_text_is_left_over() -> None:
-    assert {p.stem for p in GOLDEN.glob("*.txt")} == set(CALLS)
+    assert {p.stem for p in GOLDEN.glob("*.txt")} == set(CALLS) | {f"cuda_{n}" for n in CUDA}
