@@ -54,7 +54,7 @@ from .normal import identity, plain_index
 from .plan import TILE, Plan, Tiled, plan
 from .simplify import dead, inline, loads
 from .types import DType
-from .updates import Split, normal_updates
+from .updates import Split, normal_updates, shares
 
 __all__ = [
     "Accumulate",
@@ -295,12 +295,16 @@ class Buffer:
 
 @dataclass(frozen=True)
 class HostCheck:
-    """An affine index that must lie in [0, extent) for all values of its axes, unless `box` is empty."""
+    """An affine index that must lie in [0, extent) for all values of its axes, unless `box` is empty.
+
+    pack: `index` and `extent` name packs; the first must be of the other's rank and lie inside it.
+    """
 
     index: Expr
     extent: Expr
     axes: tuple[tuple[str, Expr], ...]
     box: tuple[Axis, ...]
+    pack: bool = False
 
 
 @dataclass(frozen=True)
@@ -1284,7 +1288,9 @@ class _Lowering:
             if var is None:
                 var, rest = self.split(e)
                 self.check(e, dims[k].extent, t)
-            elif not dims[k].pack and not self.same_extent(self.extents[var].extent, dims[k].extent):
+            elif dims[k].pack:
+                self.check_pack(t, self.extents[var].extent, dims[k].extent)
+            elif not self.same_extent(self.extents[var].extent, dims[k].extent):
                 self.check(e, dims[k].extent, t)
             if var is None:
                 term(self.value(e), k)
@@ -1307,6 +1313,17 @@ class _Lowering:
         for i in sorted(lanes):
             ptr = self.walk_operand(self.frames[i], t.name, ptr, tuple(lanes[i]))
         return Elem(ptr, t.name, tuple(terms), tuple(strides), dtype=t.dtype)
+
+    def check_pack(self, t: Tensor, have: Expr, want: Expr) -> None:
+        """A pack walked by the index of another one: a smaller box, unless it is a share of a broadcast pack."""
+        assert isinstance(have, Name)
+        assert isinstance(want, Name)
+        parts = {n for x in self.splits for n in (x.own, x.gone)}
+        if have == want or t.expand or have.id in parts or self.current is None:
+            return
+        if not shares(self.op, want.id, have.id) and not shares(self.op, have.id, want.id):
+            box = (*self.current.axes, *(a for _, a in self.current.st.reduced))
+            self.checks[HostCheck(have, want, (), box, True)] = None
 
     def same_extent(self, have: Expr, want: Expr) -> bool:
         """Whether an axis stays inside an entry: equal extents, or a part of the entry's."""

@@ -19,7 +19,7 @@ from .expr import Assign, Decl, Expr, Load, Name, Reduce, Select, Star, Target, 
 from .normal import identity, plain_index
 from .types import DType
 
-__all__ = ["Split", "normal_updates"]
+__all__ = ["Split", "normal_updates", "shares"]
 
 _KIND = {"+=": "sum", "*=": "prod", "max": "max", "min": "min", "any": "any", "all": "all"}
 
@@ -68,15 +68,22 @@ def _dims(t: Tensor) -> list[tuple[Expr, bool]]:
     return [(d.extent, d.pack) for d in t.dims if not d.keep]
 
 
-def _split_of(t: Tensor, k: int, axis: Axis, splits: _Splits) -> Split | None:
+def shares(op: BoundOp, share: str, whole: str) -> bool:
+    """Whether pack `share` is one input's own part of the broadcast pack `whole`: its axes may be missing or 1."""
+    if share == whole:
+        return False
+    a, b = op.dim(share), op.dim(whole)
+    return b.broadcast and bool(set(a.sources) & set(b.sources))
+
+
+def _split_of(op: BoundOp, t: Tensor, k: int, axis: Axis, splits: _Splits) -> Split | None:
     """The split of an axis that runs over more than entry `k` of the tensor has; None when the tensor has it whole."""
     extent, pack = _dims(t)[k]
     over = axis.extent.id if isinstance(axis.extent, Name) else ""
     if t.expand and t.like is not None:
         key: tuple[object, ...] = (t.like, k, axis.extent)
         new = Split(axis.extent, pack, f"{t.like}.{k}.own", f"{t.like}.{k}.gone", like=t.like, tensor=t.name, dim=k)
-    elif pack and axis.extent != extent:
-        assert isinstance(extent, Name)
+    elif pack and isinstance(extent, Name) and isinstance(axis.extent, Name) and shares(op, extent.id, axis.extent.id):
         key = (extent, axis.extent)
         new = Split(axis.extent, True, f"{extent.id}.{over}.own", f"{extent.id}.{over}.gone", share=extent.id)
     else:
@@ -97,7 +104,7 @@ def _reduced(op: BoundOp, t: Tensor, s: Statement, splits: _Splits) -> Statement
         axis = next((x for x in axes if x.name == v), None)
         if axis is None:
             continue
-        split = _split_of(t, k, axis, splits)
+        split = _split_of(op, t, k, axis, splits)
         if split is not None:
             axes[axes.index(axis)] = _part(axis, split.own)
             gone.append(_part(axis, split.gone))
@@ -144,7 +151,7 @@ def _base(op: BoundOp, t: Tensor, mode: str, splits: _Splits) -> Statement:
     axes = []
     for k, (extent, pack) in enumerate(_dims(t)):
         axis = Axis(f"w{k}", extent, pack)
-        split = _split_of(t, k, axis, splits)
+        split = _split_of(op, t, k, axis, splits)
         axes.append(axis if split is None else _part(axis, split.own))
     index = tuple(_ref(x) for x in axes)
     return Statement(Assign(Target(t.name, index), "=", identity(mode, t.dtype)), tuple(axes))

@@ -18,7 +18,7 @@ from ..expr import Bin, Call, Expr, Item, Load, Name, Num, Star, Un, walk
 from ..loops import HostCheck, LoopProgram, Walk
 from ..plan import TILE
 from ..types import DType
-from ..updates import Split
+from ..updates import Split, shares
 from .c_like import CLike, compute_type, storage_type
 
 __all__ = ["Prologue"]
@@ -189,7 +189,9 @@ class Prologue:
     def needs_aligning(self, tensor: str, k: int, pack: str) -> bool:
         t = self.op.tensor(tensor)
         mine = self.dims(t)[k].extent
-        return not t.expand and isinstance(mine, Name) and mine.id != pack
+        return not t.expand and isinstance(mine, Name) and mine.id != pack and (
+            shares(self.op, mine.id, pack) or shares(self.op, pack, mine.id)
+        )
 
     def aligned_name(self, tensor: str, k: int, pack: str) -> str:
         return f"{self.tensor(tensor)}_p{k}_{self.dim(pack)}"
@@ -674,6 +676,15 @@ class Prologue:
         line = self.c.line
         axes = dict(chk.axes)
         counts = " && ".join(f"{self.expr(_count(a.extent, a.pack), 10)} > 0" for a in chk.box) or "true"
+        if chk.pack:
+            assert isinstance(chk.index, Name)
+            assert isinstance(chk.extent, Name)
+            have, want = f"e.{self.dim(chk.index.id)}", f"e.{self.dim(chk.extent.id)}"
+            with self.c.indented(f"if ({counts}) {{"):
+                line(f"const int32_t axis = owk_outside({have}, {want});")
+                line(f"if (axis >= 0) {self.fail('OW_E_INDEX', axis='axis', want=f'{want}.dim[axis]', got=f'{have}.dim[axis] - 1')}")
+                line(f"if ({have}.rank != {want}.rank) {self.fail('OW_E_INDEX', want=f'{want}.rank', got=f'{have}.rank')}")
+            return
         low, high = self.ends(chk.index, axes)
         extent = self.expr(chk.extent)
         with self.c.indented(f"if ({counts}) {{"):

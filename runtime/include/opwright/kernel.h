@@ -351,6 +351,12 @@ static inline void owk_align(const OwkPack& own, const int64_t* stride, const Ow
     out[l] = mine < 0 || own.dim[mine] == 1 ? 0 : stride[mine];
   }
 }
+/* The first axis along which a pack reaches past another one; -1 when it lies inside. */
+static inline int32_t owk_outside(const OwkPack& have, const OwkPack& want) {
+  for (int32_t l = 0; l < have.rank && l < want.rank; ++l)
+    if (have.dim[l] > want.dim[l]) return l;
+  return -1;
+}
 /* The axes of `whole` that a share of it has, and those that it lacks; extent 1 in the other's place. */
 static inline void owk_split_pack(const OwkPack& whole, const OwkPack& share, OwkPack* own, OwkPack* gone) {
   own->rank = gone->rank = whole.rank;
