@@ -30,7 +30,7 @@ from .lift import lift_key, lift_trial
 from .oracle import OracleRefusal, OracleTooLarge, evaluate
 from .session import Session, Tally
 from .trial import Subject, Trial, compare, describe, size_of
-from .values import to_array
+from .values import ARRAY, to_array
 from .verdict import NOT_APPLICABLE, Failure, GateResult
 
 __all__ = ["gate_gradient"]
@@ -52,10 +52,8 @@ class _Problem:
 
     def loss(self, arrays: Mapping[str, Array]) -> float:
         out = evaluate(self.forward, arrays, self.trial.attrs)
-        total = 0.0
-        for name, ct in self.cotangents.items():
-            total += float(np.sum(np.where(ct == 0, 0.0, ct * out[name].value)))
-        return total
+        with np.errstate(all="ignore"):
+            return sum(float(np.sum(ct * out[name].value)) for name, ct in self.cotangents.items())
 
 
 def _attrs(op: BoundOp, trial: Trial) -> dict[str, Any]:
@@ -86,6 +84,8 @@ def backward_inputs(
             out[t.name] = to_array(forward[t.name].value, t.dtype)
         elif t.name.startswith("d") and t.name[1:] in cotangents:
             out[t.name] = to_array(cotangents[t.name[1:]], t.dtype)
+        elif t.name[1:] in forward and not t.dtype.is_inexact:
+            out[t.name] = np.zeros(forward[t.name[1:]].shape, ARRAY[t.dtype])  # of positions: never read
         else:
             raise OracleError(f"{backward.name}: nothing says what its input `{t.name}` holds")
     return out
@@ -183,10 +183,9 @@ def check_differences(
             except OracleRefusal:
                 rough += 1
                 continue
-            got = float(np.sum(np.where(direction == 0, 0.0, g * direction)))
-            scale = max(
-                float(np.sum(np.abs(np.where(direction == 0, 0.0, g * direction)))), abs(d.value), 1e-12
-            )
+            terms = np.where(finite, g, 0.0) * direction
+            got = float(np.sum(terms))
+            scale = max(float(np.sum(np.abs(terms))), abs(d.value), 1e-12)
             # What f64 leaves of a difference of two such numbers.
             resolved = _RESOLVED * scale + 64 * d.size * 2.0**-52 / _step(x)
             if d.kink or not np.isfinite(d.value) or d.apart > _ROUGH * scale + resolved:

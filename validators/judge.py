@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from .. import toolchain
 from ..generator.bind import bind
 from ..generator.bound import BindKey, KernelText
-from ..generator.errors import OpwrightError, did_you_mean
+from ..generator.errors import EXIT_MACHINE, OpwrightError, did_you_mean
 from ..generator.spec import OpSpec
 from ..generator.types import DType
 from .candidate import CandidateSource
@@ -25,7 +25,7 @@ from .harness import Harness
 from .sandbox import Limits, Sandbox
 from .session import Progress, Session
 from .trial import Trial
-from .verdict import SKIPPED, GateResult, Verdict
+from .verdict import FAILED, SKIPPED, Failure, GateResult, Verdict
 
 __all__ = ["DTYPES", "TIERS", "CandidateSource", "judge", "judged_keys"]
 
@@ -132,7 +132,14 @@ def _run(s: Session, wanted: Sequence[str], asked: set[str] | None) -> list[Gate
             continue
         if s.progress is not None:
             s.progress(name, 0, 0)
-        result = gate.run(s)
+        try:
+            result = gate.run(s)
+        except OpwrightError as error:
+            if error.exit_code == EXIT_MACHINE:
+                raise
+            # The oracle or the binder cannot follow: that is a finding about the spec, not the end of the judgement.
+            failure = Failure(str(error))
+            result = GateResult(name, FAILED, 0, s.minimums[name], 1, (failure,))
         results.append(result)
         if not result.ok:
             s.failed.add(name)
