@@ -23,12 +23,52 @@ from typing import Any, NoReturn
 from .bound import Attr, Axis, BindKey, BoundOp, Dim, DimUse, Rule, Statement, StaticValue, Tensor
 from .errors import BindError, DomainError, did_you_mean
 from .expr import (
-    FUNCTIONS, And, Assign, Bin, Block, Call, Cmp, Decl, Expr, Fold, If, IsNone, Item, Load, Name, Not, Num, Or, Reduce, Select,
-    Span, Star, Str, Target, TupleLit, Un, children, map_children, show, substitute, walk,
+    FUNCTIONS,
+    And,
+    Assign,
+    Bin,
+    Block,
+    Call,
+    Cmp,
+    Decl,
+    Expr,
+    Fold,
+    If,
+    IsNone,
+    Item,
+    Load,
+    Name,
+    Not,
+    Num,
+    Or,
+    Reduce,
+    Select,
+    Span,
+    Star,
+    Str,
+    Target,
+    TupleLit,
+    Un,
+    children,
+    map_children,
+    show,
+    substitute,
+    walk,
 )
 from .spec import AttrDecl, DimText, OpSpec, TensorType
-from .types import CATEGORIES, RULES, DType, Operand, accum, complex_of, default_dtype, in_category, promote, \
-    promote_operands, real_of
+from .types import (
+    CATEGORIES,
+    RULES,
+    DType,
+    Operand,
+    accum,
+    complex_of,
+    default_dtype,
+    in_category,
+    promote,
+    promote_operands,
+    real_of,
+)
 
 __all__ = ["Resolved", "bind", "bind_grad", "key_for_call", "keys_of", "rebind"]
 
@@ -59,7 +99,9 @@ def flat_names(spec: OpSpec, key: BindKey) -> list[tuple[str, str]]:
 class _TypeSolver:
     """Solves `types:` in the order written; each rule may use variables solved before it."""
 
-    def __init__(self, spec: OpSpec, operands: Mapping[str, Sequence[Operand]], attrs: Mapping[str, Any]) -> None:
+    def __init__(
+        self, spec: OpSpec, operands: Mapping[str, Sequence[Operand]], attrs: Mapping[str, Any]
+    ) -> None:
         self.spec, self.operands, self.attrs = spec, operands, attrs
         self.vars: dict[str, DType] = {}
         self.castable: set[str] = set()
@@ -91,15 +133,19 @@ class _TypeSolver:
                 elif found is None:
                     found, where = op.dtype, name
                 elif op.dtype is not found:
-                    self.refuse(f"inputs `{where}` and `{name}` must have one dtype, got {found} and {op.dtype}")
+                    self.refuse(
+                        f"inputs `{where}` and `{name}` must have one dtype, got {found} and {op.dtype}"
+                    )
         if found is None and weak:
             found = promote_operands([Operand(w, 0, True) for w in weak])
         if found is None:
             fits = [v for v in self.vars.values() if in_category(v, rule.id)]
             found = fits[0] if fits else CATEGORIES[rule.id][-1]
         if not in_category(found, rule.id):
-            self.refuse(f"dtype {found} is not {rule.id} (type {var})",
-                        f"{var} may be {', '.join(map(str, CATEGORIES[rule.id]))}")
+            self.refuse(
+                f"dtype {found} is not {rule.id} (type {var})",
+                f"{var} may be {', '.join(map(str, CATEGORIES[rule.id]))}",
+            )
         return found
 
     def rule(self, var: str, rule: Expr) -> DType:
@@ -137,14 +183,19 @@ class _TypeSolver:
             case Call(fn=fn, args=(inner,)) if fn in CATEGORIES:
                 t = self.rule(var, inner)
                 if not in_category(t, fn):
-                    self.refuse(f"dtype {t} is not {fn} (type {var})",
-                                f"{var} may be {', '.join(map(str, CATEGORIES[fn]))}")
+                    self.refuse(
+                        f"dtype {t} is not {fn} (type {var})",
+                        f"{var} may be {', '.join(map(str, CATEGORIES[fn]))}",
+                    )
                 return t
             case Call(fn=fn, args=args) if fn in RULES:
                 out = RULES[fn](*(self.rule(var, a) for a in args))
                 assert isinstance(out, DType)
                 return out
-        self.refuse(f"type rule `{show(rule)}` of {var} is not known", f"rules: promote, attr, default, {', '.join(RULES)}")
+        self.refuse(
+            f"type rule `{show(rule)}` of {var} is not known",
+            f"rules: promote, attr, default, {', '.join(RULES)}",
+        )
 
 
 def _canon_attr(spec: OpSpec, a: AttrDecl, value: Any) -> Any:
@@ -154,7 +205,12 @@ def _canon_attr(spec: OpSpec, a: AttrDecl, value: Any) -> Any:
         raise DomainError(f"{spec.op}: attribute `{a.name}` is {want}, got {value!r}")
 
     if value is None:
-        if a.optional or a.default_expr is not None or a.kind in ("axes", "dtype") or (a.has_default and a.default is None):
+        if (
+            a.optional
+            or a.default_expr is not None
+            or a.kind in ("axes", "dtype")
+            or (a.has_default and a.default is None)
+        ):
             return None
         bad(f"a {a.kind} and required")
     match a.kind:
@@ -206,7 +262,9 @@ def canonical_attrs(spec: OpSpec, attrs: Mapping[str, Any]) -> dict[str, Any]:
     """Every attribute of the spec with its canonical value, defaults filled.  Raises DomainError."""
     for name in attrs:
         if name not in spec.attrs:
-            raise DomainError(f"{spec.op}: no attribute `{name}`", hint=f"it has {', '.join(spec.attrs) or 'none'}")
+            raise DomainError(
+                f"{spec.op}: no attribute `{name}`", hint=f"it has {', '.join(spec.attrs) or 'none'}"
+            )
     out: dict[str, Any] = {}
     for a in spec.attrs.values():
         if a.name in attrs:
@@ -223,7 +281,9 @@ def canonical_attrs(spec: OpSpec, attrs: Mapping[str, Any]) -> dict[str, Any]:
 
 def _lane_groups(spec: OpSpec) -> list[set[str]]:
     """Names (ints attributes, static packs, `*P` lets) that stand in one pack expression, so must have one rank."""
-    packs = {d for d, k in spec.dims.items() if k.kind == "static"} | {n for n, v in spec.let.items() if v.pack}
+    packs = {d for d, k in spec.dims.items() if k.kind == "static"} | {
+        n for n, v in spec.let.items() if v.pack
+    }
     ints = {n for n, a in spec.attrs.items() if a.kind in ("ints", "floats")}
     groups: list[set[str]] = []
 
@@ -379,7 +439,9 @@ def key_for_call(
             fixed = sum(1 for d in t.dims if not d.pack)
             free = any(d.pack for d in t.dims)
             if (got.rank < fixed and not t.expand) or (got.rank > fixed and not free):
-                raise DomainError(f"{spec.op}: input `{name}` has {'at least ' if free else ''}{fixed} axes, got {got.rank}")
+                raise DomainError(
+                    f"{spec.op}: input `{name}` has {'at least ' if free else ''}{fixed} axes, got {got.rank}"
+                )
     # a Python scalar's own width never counts
     operands = {n: [_weak_default(o) for o in ops] for n, ops in operands.items()}
     types = _TypeSolver(spec, operands, values)
@@ -392,8 +454,10 @@ def key_for_call(
                 continue
             flat = f"{name}.{k}" if t.is_list else name
             if not (op.weak or t.dtype in types.castable):
-                raise DomainError(f"{spec.op}: input `{name}` is {want}, got {op.dtype}",
-                                  hint="cast it first: ow.ops.cast(x, dtype=…)")
+                raise DomainError(
+                    f"{spec.op}: input `{name}` is {want}, got {op.dtype}",
+                    hint="cast it first: ow.ops.cast(x, dtype=…)",
+                )
             casts[flat] = want
     pack_ranks = _static_ranks(spec, ranks, values, lengths)
     static: dict[str, StaticValue] = {}
@@ -406,7 +470,11 @@ def key_for_call(
             static[a.name] = v if v in a.static else "other"
             runtime[a.name] = v
         else:
-            if a.optional or a.default_expr is not None or (a.has_default and a.default is None and a.kind != "axes"):
+            if (
+                a.optional
+                or a.default_expr is not None
+                or (a.has_default and a.default is None and a.kind != "axes")
+            ):
                 present[a.name] = v is not None
             if a.kind in ("ints", "floats") and v is not None:
                 lengths[a.name] = len(v)
@@ -442,13 +510,15 @@ class _Env:
     vars: dict[str, DType]
     static: dict[str, StaticValue]
     absent: set[str] = field(default_factory=set)
-    known: set[str] = field(default_factory=set)                 # inputs and attributes whose presence may be asked
+    known: set[str] = field(default_factory=set)  # inputs and attributes whose presence may be asked
     attrs: dict[str, Attr] = field(default_factory=dict)
-    attr_exprs: dict[str, Expr] = field(default_factory=dict)    # absent attribute -> its default expression (unbound)
+    attr_exprs: dict[str, Expr] = field(
+        default_factory=dict
+    )  # absent attribute -> its default expression (unbound)
     attr_len: dict[str, int] = field(default_factory=dict)
     lists: dict[str, int] = field(default_factory=dict)
-    dims: dict[str, Dim] = field(default_factory=dict)           # bound dims, in dependency order
-    list_dims: dict[str, int] = field(default_factory=dict)      # dim of a list input -> number of entries
+    dims: dict[str, Dim] = field(default_factory=dict)  # bound dims, in dependency order
+    list_dims: dict[str, int] = field(default_factory=dict)  # dim of a list input -> number of entries
     lanes: dict[str, tuple[Expr, ...]] = field(default_factory=dict)  # static pack -> its bound extents
     tensors: dict[str, Tensor] = field(default_factory=dict)
 
@@ -585,7 +655,9 @@ class _Binder:
                 # a list inside a pack expression: lane k is entry k
                 return Load(t, ix, Num(k), span=x.span)
             case Load(tensor=t, index=ix, item=item):
-                return Load(t, tuple(e if isinstance(e, Star) else self.lane(e, k) for e in ix), item, span=x.span)
+                return Load(
+                    t, tuple(e if isinstance(e, Star) else self.lane(e, k) for e in ix), item, span=x.span
+                )
         self.fail(x, f"`{show(x)}` cannot be taken lane by lane")
 
     def spread(self, index: Iterable[Expr]) -> tuple[Expr, ...]:
@@ -620,7 +692,7 @@ class _Binder:
                     return Num(s, span=x.span)
                 if s == "other" and n in self.env.attrs:
                     return x
-                self.fail(x, f"static attribute `{n}` = {s!r} has no number", "compare it: `mode == \"mean\"`")
+                self.fail(x, f"static attribute `{n}` = {s!r} has no number", 'compare it: `mode == "mean"`')
             case Name(id=n) if n in self.env.attr_exprs and n not in self.indices:
                 return self.expand(self.env.attr_exprs[n])
             case Num() | Str() | Name() | Item() | IsNone():
@@ -649,7 +721,9 @@ class _Binder:
                     self.fail(x, "`start(N, k)` takes the list position")
                 return self.fold_terms("+", [Name(f"{n}_{i}", span=x.span) for i in range(int(kk.value))], 0)
             case Call(fn="total", args=(Name(id=n),)) if n in self.env.list_dims:
-                return self.fold_terms("+", [Name(f"{n}_{i}", span=x.span) for i in range(self.env.list_dims[n])], 0)
+                return self.fold_terms(
+                    "+", [Name(f"{n}_{i}", span=x.span) for i in range(self.env.list_dims[n])], 0
+                )
             case Call(fn="lane", args=(Name(id=n), k)) if n in self.lane_index:
                 kk = self.expand(k)
                 if isinstance(kk, Num):
@@ -673,12 +747,20 @@ class _Binder:
                 keep = [e for e in (self.expand(e) for e in xs) if not _is_bool(e, True)]
                 if any(_is_bool(e, False) for e in keep):
                     return Num(False, span=x.span)
-                return keep[0] if len(keep) == 1 else (And(tuple(keep), span=x.span) if keep else Num(True, span=x.span))
+                return (
+                    keep[0]
+                    if len(keep) == 1
+                    else (And(tuple(keep), span=x.span) if keep else Num(True, span=x.span))
+                )
             case Or(xs=xs):
                 keep = [e for e in (self.expand(e) for e in xs) if not _is_bool(e, False)]
                 if any(_is_bool(e, True) for e in keep):
                     return Num(True, span=x.span)
-                return keep[0] if len(keep) == 1 else (Or(tuple(keep), span=x.span) if keep else Num(False, span=x.span))
+                return (
+                    keep[0]
+                    if len(keep) == 1
+                    else (Or(tuple(keep), span=x.span) if keep else Num(False, span=x.span))
+                )
             case Not(x=a):
                 return Not(self.expand(a), span=x.span)
             case Select(test=t, then=a, other=b):
@@ -745,12 +827,17 @@ class _Binder:
     def expand_fold(self, x: Expr, kind: str, body: Expr) -> Expr:
         if isinstance(body, Name) and body.id in self.env.dims and self.env.dims[body.id].pack:
             if kind != "prod":
-                self.fail(x, f"`{kind}({body.id})` of a batch pack", "its rank is a run-time matter: only prod(B)")
+                self.fail(
+                    x, f"`{kind}({body.id})` of a batch pack", "its rank is a run-time matter: only prod(B)"
+                )
             return x
         n = self.lane_count(body)
         if n is None:
-            self.fail(x, f"`{kind}(…)` folds the lanes of a static pack or of an ints attribute",
-                      f"a reduction over an index is `{kind}[i](…)`")
+            self.fail(
+                x,
+                f"`{kind}(…)` folds the lanes of a static pack or of an ints attribute",
+                f"a reduction over an index is `{kind}[i](…)`",
+            )
         lanes = [self.expand(self.lane(body, k)) for k in range(n)]
         match kind:
             case "sum":
@@ -788,7 +875,7 @@ class _Binder:
 
     lane_use: dict[str, int]
     lane_extents: dict[str, Expr]
-    unlike: set[str]                # indices whose plain uses have different extents (stated ones only)
+    unlike: set[str]  # indices whose plain uses have different extents (stated ones only)
 
     def find_lane_use(self, exprs: Sequence[Expr], target: Target) -> None:
         """Static index packs by use: `*k` where a tensor has a static pack, or beside one in a pack expression."""
@@ -807,7 +894,13 @@ class _Binder:
             if t is None or spots is None:
                 continue
             for e, spot in zip(index, spots, strict=False):
-                pack = e.x.id if isinstance(e, Star) and isinstance(e.x, Name) else e.id if isinstance(e, Decl) and e.pack else ""
+                pack = (
+                    e.x.id
+                    if isinstance(e, Star) and isinstance(e.x, Name)
+                    else e.id
+                    if isinstance(e, Decl) and e.pack
+                    else ""
+                )
                 if pack and spot in self.env.lanes:
                     self.lane_use[pack] = len(self.env.lanes[spot])
                 elif pack and spot.startswith("#"):
@@ -834,14 +927,26 @@ class _Binder:
 
     def is_free_name(self, n: str) -> bool:
         env = self.env
-        return not (n in env.dims or n in env.lanes or n in env.attrs or n in env.static or n in env.vars
-                    or n in env.attr_exprs or n in env.tensors or n in env.list_dims or n in ("pi",))
+        return not (
+            n in env.dims
+            or n in env.lanes
+            or n in env.attrs
+            or n in env.static
+            or n in env.vars
+            or n in env.attr_exprs
+            or n in env.tensors
+            or n in env.list_dims
+            or n in ("pi",)
+        )
 
     # ------------------------------------------------------------------------------------------ statements
     def unique_indices(self, st: Assign) -> Assign:
         """Each reduction of a statement gets index names of its own: `sum[j](a) / sum[j](b)` may name j twice."""
-        used = {e.id if isinstance(e, (Name, Decl)) else e.x.id for e in st.target.index
-                if isinstance(e, (Name, Decl)) or (isinstance(e, Star) and isinstance(e.x, Name))}
+        used = {
+            e.id if isinstance(e, (Name, Decl)) else e.x.id
+            for e in st.target.index
+            if isinstance(e, (Name, Decl)) or (isinstance(e, Star) and isinstance(e.x, Name))
+        }
 
         def go(x: Expr, names: dict[str, str]) -> Expr:
             match x:
@@ -855,7 +960,9 @@ class _Binder:
                             fresh = f"{d.id}__{k}"
                         used.add(fresh)
                         inner[d.id] = fresh
-                        new.append(replace(d, id=fresh, extent=go(d.extent, names) if d.extent is not None else None))
+                        new.append(
+                            replace(d, id=fresh, extent=go(d.extent, names) if d.extent is not None else None)
+                        )
                     return replace(x, indices=tuple(new), body=go(body, inner))
                 case Name(id=n) if n in names:
                     return replace(x, id=names[n])
@@ -898,7 +1005,9 @@ class _Binder:
             tensor = self.new_temp(st, tname, index, all_axes, ty)
         bound_value = self.store(st, tensor, st.mode, bound_value, ty)
         recur = self.recurrence(tname, index, bound_value, free)
-        assign = Assign(Target(tname, bound_index, span=st.target.span), st.mode, bound_value, bound_guard, span=st.span)
+        assign = Assign(
+            Target(tname, bound_index, span=st.target.span), st.mode, bound_value, bound_guard, span=st.span
+        )
         return Statement(assign, tuple(free), tuple(reduced), recur)
 
     def pre_declare(self, target: Target, exprs: Sequence[Expr]) -> None:
@@ -925,7 +1034,13 @@ class _Binder:
                     self.indices.setdefault(n.x.id, Axis(n.x.id, Num(0), True))
 
     def collect(
-        self, st: Assign, tname: str, tensor: Tensor | None, index: tuple[Expr, ...], value: Expr, guard: Expr | None,
+        self,
+        st: Assign,
+        tname: str,
+        tensor: Tensor | None,
+        index: tuple[Expr, ...],
+        value: Expr,
+        guard: Expr | None,
     ) -> tuple[list[Axis], list[tuple[str, Axis]]]:
         """Index variables with their extents: stated by `in`, else by plain uses, which must agree."""
         stated: dict[str, Expr] = {n: self.extent(e) for n, e in self.lane_extents.items()}
@@ -948,27 +1063,42 @@ class _Binder:
                 stated[d.id] = self.pack_name(d) if d.pack else self.extent(d.extent)
 
         def use(e: Expr, dim: DimUse, where: str, at: Expr | Target) -> None:
-            name = e.id if isinstance(e, (Name, Decl)) else e.x.id if isinstance(e, Star) and isinstance(e.x, Name) else None
+            name = (
+                e.id
+                if isinstance(e, (Name, Decl))
+                else e.x.id
+                if isinstance(e, Star) and isinstance(e.x, Name)
+                else None
+            )
             if name is None or (isinstance(e, Name) and not self.is_index(name)):
                 return
             pack = isinstance(e, Star) or (isinstance(e, Decl) and e.pack)
             if pack != dim.pack:
-                self.fail(at, f"`{'*' if pack else ''}{name}` meets {'a pack' if dim.pack else 'one axis'} of `{where}`")
+                self.fail(
+                    at,
+                    f"`{'*' if pack else ''}{name}` meets {'a pack' if dim.pack else 'one axis'} of `{where}`",
+                )
             if name in found:
                 have, other = found[name]
                 if have != dim.extent:
                     self.unlike.add(name)
                 if have != dim.extent and name not in stated and not self.joined(have, dim.extent):
-                    self.fail(at, f"index {name} ranges over {show(have)} (`{other}`) and {show(dim.extent)} (`{where}`)",
-                              f"state it: `{name} in …`, or give both axes one name")
+                    self.fail(
+                        at,
+                        f"index {name} ranges over {show(have)} (`{other}`) and {show(dim.extent)} (`{where}`)",
+                        f"state it: `{name} in …`, or give both axes one name",
+                    )
             else:
                 found[name] = (dim.extent, where)
 
         def plain(t: Tensor, ix: tuple[Expr, ...], at: Expr | Target) -> None:
             dims = [d for d in t.dims if not d.keep]
             if len(ix) != len(dims):
-                self.fail(at, f"`{t.name}` has {len(dims)} axes ({', '.join(('*' if d.pack else '') + show(d.extent) for d in dims)}), "
-                              f"indexed with {len(ix)}")
+                self.fail(
+                    at,
+                    f"`{t.name}` has {len(dims)} axes ({', '.join(('*' if d.pack else '') + show(d.extent) for d in dims)}), "
+                    f"indexed with {len(ix)}",
+                )
             for e, d in zip(ix, dims, strict=True):
                 use(e, d, t.name, at)
 
@@ -977,8 +1107,11 @@ class _Binder:
                 case Reduce(indices=ds, body=b):
                     for d in ds:
                         if d.id in reduce_set or d.id in order:
-                            self.fail(e, f"index `{d.id}` is declared twice in this statement",
-                                      "every reduction of a statement names its own indices")
+                            self.fail(
+                                e,
+                                f"index `{d.id}` is declared twice in this statement",
+                                "every reduction of a statement names its own indices",
+                            )
                         reduce_set.add(d.id)
                         reduce_names.append(d.id)
                         state(d)
@@ -994,8 +1127,11 @@ class _Binder:
                 case Load(tensor=t, index=ix):
                     have = self.env.tensors.get(t)
                     if have is None and t == tname:
-                        self.fail(e, f"`{t}` is read before its first statement gave it a shape",
-                                  "state its extents: `s[t in L, …]`")
+                        self.fail(
+                            e,
+                            f"`{t}` is read before its first statement gave it a shape",
+                            "state its extents: `s[t in L, …]`",
+                        )
                     if have is None:
                         self.unknown(e, t)
                     for i in ix:
@@ -1023,22 +1159,43 @@ class _Binder:
             reduced.append((n, self.axis(st, n, n in packs, stated, found)))
         return free, reduced
 
-    def predeclare_recurrence(self, st: Assign, tname: str, index: tuple[Expr, ...], stated: dict[str, Expr],
-                              found: dict[str, tuple[Expr, str]], value: Expr) -> None:
+    def predeclare_recurrence(
+        self,
+        st: Assign,
+        tname: str,
+        index: tuple[Expr, ...],
+        stated: dict[str, Expr],
+        found: dict[str, tuple[Expr, str]],
+        value: Expr,
+    ) -> None:
         """A temporary that reads itself: its shape comes from the other loads of its first statement."""
         probe: dict[str, Expr] = dict(stated)
         for n in walk(value):
             if isinstance(n, Load) and n.tensor != tname and n.tensor in self.env.tensors:
                 dims = [d for d in self.env.tensors[n.tensor].dims if not d.keep]
                 for e, d in zip(n.index, dims, strict=False):
-                    name = e.id if isinstance(e, Name) else e.x.id if isinstance(e, Star) and isinstance(e.x, Name) else None
+                    name = (
+                        e.id
+                        if isinstance(e, Name)
+                        else e.x.id
+                        if isinstance(e, Star) and isinstance(e.x, Name)
+                        else None
+                    )
                     if name is not None:
                         probe.setdefault(name, d.extent)
         dims_out: list[DimUse] = []
         for e in index:
-            name = e.id if isinstance(e, (Name, Decl)) else e.x.id if isinstance(e, Star) and isinstance(e.x, Name) else None
+            name = (
+                e.id
+                if isinstance(e, (Name, Decl))
+                else e.x.id
+                if isinstance(e, Star) and isinstance(e.x, Name)
+                else None
+            )
             if name is None or name not in probe:
-                self.fail(st.target, f"cannot see the extent of an index of `{tname}`", "state it: `s[t in L, …]`")
+                self.fail(
+                    st.target, f"cannot see the extent of an index of `{tname}`", "state it: `s[t in L, …]`"
+                )
             dims_out.append(DimUse(probe[name], isinstance(e, Star)))
         dtype = self.recurrence_dtype(tname, value)
         self.env.tensors[tname] = self.temps[tname] = Tensor(tname, dtype, tuple(dims_out), "temp")
@@ -1070,14 +1227,19 @@ class _Binder:
     def joined(self, a: Expr, b: Expr) -> bool:
         return _canon(a) == _canon(b)
 
-    def axis(self, st: Assign, name: str, pack: bool, stated: dict[str, Expr], found: dict[str, tuple[Expr, str]]) -> Axis:
+    def axis(
+        self, st: Assign, name: str, pack: bool, stated: dict[str, Expr], found: dict[str, tuple[Expr, str]]
+    ) -> Axis:
         if name in stated:
             plain = name in found and found[name][0] == stated[name] and name not in self.unlike
             return Axis(name, stated[name], pack, not plain)
         if name in found:
             return Axis(name, found[name][0], pack)
-        self.fail(st, f"index `{name}` has no extent: no tensor is indexed with it alone",
-                  f"state it: `{name} in N`; or is `{name}` a misspelt name?")
+        self.fail(
+            st,
+            f"index `{name}` has no extent: no tensor is indexed with it alone",
+            f"state it: `{name} in N`; or is `{name}` a misspelt name?",
+        )
 
     def is_index(self, n: str) -> bool:
         return n in self.indices or self.is_free_name(n)
@@ -1094,13 +1256,24 @@ class _Binder:
             self.fail(e, f"an extent is an integer, `{show(e)}` is {ty.dtype}")
         return _fold(x)
 
-    def new_temp(self, st: Assign, tname: str, index: tuple[Expr, ...], axes: dict[str, Axis], ty: _Ty) -> Tensor:
+    def new_temp(
+        self, st: Assign, tname: str, index: tuple[Expr, ...], axes: dict[str, Axis], ty: _Ty
+    ) -> Tensor:
         dims: list[DimUse] = []
         for e in index:
-            name = e.id if isinstance(e, (Name, Decl)) else e.x.id if isinstance(e, Star) and isinstance(e.x, Name) else None
+            name = (
+                e.id
+                if isinstance(e, (Name, Decl))
+                else e.x.id
+                if isinstance(e, Star) and isinstance(e.x, Name)
+                else None
+            )
             if name is None or name not in axes:
-                self.fail(st.target, f"the first statement of temporary `{tname}` states its shape with plain indices",
-                          "give it a base: `t[i in N] = 0`")
+                self.fail(
+                    st.target,
+                    f"the first statement of temporary `{tname}` states its shape with plain indices",
+                    "give it a base: `t[i in N] = 0`",
+                )
             dims.append(DimUse(axes[name].extent, axes[name].pack))
         t = Tensor(tname, ty.dtype, tuple(dims), "temp")
         self.temps[tname] = t
@@ -1120,8 +1293,11 @@ class _Binder:
         if ty.dtype.is_integer and t.dtype.is_integer and promote(ty.dtype, t.dtype) is t.dtype:
             return self.cast(value, t.dtype)
         names = [v for v, d in self.env.vars.items() if d is t.dtype]
-        self.fail(st, f"`{t.name}` is {t.dtype}, the value is {ty.dtype}",
-                  f"round it where you mean to: `{names[0] if names else t.dtype}(…)`")
+        self.fail(
+            st,
+            f"`{t.name}` is {t.dtype}, the value is {ty.dtype}",
+            f"round it where you mean to: `{names[0] if names else t.dtype}(…)`",
+        )
 
     def recurrence(self, tname: str, index: tuple[Expr, ...], value: Expr, free: list[Axis]) -> str | None:
         for n in walk(value):
@@ -1129,21 +1305,33 @@ class _Binder:
                 for e, have in zip(index, n.index, strict=True):
                     if isinstance(e, (Name, Decl)) and not (isinstance(have, Name) and have.id == e.id):
                         return e.id
-                self.fail(n, f"`{tname}` reads itself at the place it writes", "a recurrence reads at an earlier index: t - 1")
+                self.fail(
+                    n,
+                    f"`{tname}` reads itself at the place it writes",
+                    "a recurrence reads at an earlier index: t - 1",
+                )
         return None
 
     def unknown(self, at: Expr, name: str) -> NoReturn:
         if name in self.env.absent:
-            self.fail(at, f"`{name}` is absent in this call and read all the same", f"guard it: `… if {name} is not None else …`")
+            self.fail(
+                at,
+                f"`{name}` is absent in this call and read all the same",
+                f"guard it: `… if {name} is not None else …`",
+            )
         self.fail(at, f"no tensor `{name}`", did_you_mean(name, self.env.tensors, what="tensors"))
 
     def index_expr(self, e: Expr) -> Expr:
         """A bound index entry: `Star(Name(packindex))`, a `Name(index)`, or an i64 expression."""
         match e:
             case Star(x=Name(id=n)):
-                return Star(Name(n, kind="packindex", dtype=DType.I64, span=e.span), dtype=DType.I64, span=e.span)
+                return Star(
+                    Name(n, kind="packindex", dtype=DType.I64, span=e.span), dtype=DType.I64, span=e.span
+                )
             case Decl(id=n, pack=True):
-                return Star(Name(n, kind="packindex", dtype=DType.I64, span=e.span), dtype=DType.I64, span=e.span)
+                return Star(
+                    Name(n, kind="packindex", dtype=DType.I64, span=e.span), dtype=DType.I64, span=e.span
+                )
             case Decl(id=n):
                 return Name(n, kind="index", dtype=DType.I64, span=e.span)
         x, ty = self.typed(e)
@@ -1186,12 +1374,20 @@ class _Binder:
                 if t.dtype.is_integer and best.is_integer:
                     best = promote(best, t.dtype)
                 else:
-                    self.fail(at, f"`{show(strong[0][0])}` is {best} and `{show(x)}` is {t.dtype}", "cast one of them")
+                    self.fail(
+                        at,
+                        f"`{show(strong[0][0])}` is {best} and `{show(x)}` is {t.dtype}",
+                        "cast one of them",
+                    )
             for x, t in parts:
                 if t.weak and not self.fits(t.dtype, best):
                     if isinstance(x, Num) and isinstance(x.value, float) and math.isinf(x.value):
                         continue
-                    self.fail(at, f"`{show(x)}` is a float beside `{show(strong[0][0])}`, which is {best}", "cast one of them")
+                    self.fail(
+                        at,
+                        f"`{show(x)}` is a float beside `{show(strong[0][0])}`, which is {best}",
+                        "cast one of them",
+                    )
             ty = _Ty(best)
         return [self.cast(x, ty.dtype) for x, _ in parts], ty
 
@@ -1204,7 +1400,11 @@ class _Binder:
     def no_half(self, at: Expr, ty: _Ty, what: str) -> None:
         if ty.dtype in HALF:
             acc = [v for v, d in self.env.vars.items() if d is DType.F32]
-            self.fail(at, f"{what} on {ty.dtype} would round at every step", f"widen first: `{acc[0] if acc else 'f32'}(…)`")
+            self.fail(
+                at,
+                f"{what} on {ty.dtype} would round at every step",
+                f"widen first: `{acc[0] if acc else 'f32'}(…)`",
+            )
 
     def typed(self, x: Expr) -> tuple[Expr, _Ty]:
         y, ty = self._typed(x)
@@ -1228,14 +1428,20 @@ class _Binder:
                 if n in env.attrs:
                     a = env.attrs[n]
                     if a.kind in ("axes", "ints", "floats"):
-                        self.fail(x, f"`{n}` is a list", "take its lanes in a pack expression, or an entry `{n}[0]`")
+                        self.fail(
+                            x, f"`{n}` is a list", "take its lanes in a pack expression, or an entry `{n}[0]`"
+                        )
                     return Name(n, kind="attr", dtype=a.dtype, span=x.span), _Ty(a.dtype, True)
                 if n == "pi":
                     return Num(math.pi, dtype=DType.F64, span=x.span), _Ty(DType.F64, True)
                 if n in env.tensors:
                     self.fail(x, f"`{n}` is a tensor", f"index it: `{n}[…]` (`{n}[()]` when it has no axes)")
                 if n in env.dims or n in self.indices:
-                    self.fail(x, f"`{n}` is a pack of unknown rank", "use it whole: `*b`, linear(*b), prod(B), rank(B)")
+                    self.fail(
+                        x,
+                        f"`{n}` is a pack of unknown rank",
+                        "use it whole: `*b`, linear(*b), prod(B), rank(B)",
+                    )
                 self.fail(x, f"unknown name `{n}`", self.near(n))
             case Item(id=n, lane=k):
                 a = env.attrs[n]
@@ -1245,7 +1451,9 @@ class _Binder:
                 have = env.tensors.get(t)
                 if have is None:
                     self.unknown(x, t)
-                return Load(t, tuple(self.index_expr(e) for e in ix), dtype=have.dtype, span=x.span), _Ty(have.dtype)
+                return Load(t, tuple(self.index_expr(e) for e in ix), dtype=have.dtype, span=x.span), _Ty(
+                    have.dtype
+                )
             case Call():
                 return self.call(x)
             case Un(op="-", x=a):
@@ -1291,8 +1499,16 @@ class _Binder:
                 elif ty.dtype.is_complex:
                     self.fail(x, "complex numbers have no order")
                 out = DType.I64 if kind in ("argmax", "argmin") else ty.dtype
-                decls = tuple(Decl(d.id, d.pack, self.indices[d.id].extent if d.extent is not None else None, dtype=DType.I64, span=d.span)
-                              for d in ds)
+                decls = tuple(
+                    Decl(
+                        d.id,
+                        d.pack,
+                        self.indices[d.id].extent if d.extent is not None else None,
+                        dtype=DType.I64,
+                        span=d.span,
+                    )
+                    for d in ds
+                )
                 return Reduce(kind, decls, y, span=x.span), _Ty(out)
             case Str():
                 self.fail(x, "a string is only compared with a static attribute")
@@ -1325,12 +1541,29 @@ class _Binder:
                 self.fail(x, f"`/` of {ty.dtype}", "use // for integers, or cast to a float first")
             self.no_half(x, ty, "division")
             return Bin("/", l, r, span=x.span), ty
-        if op == "**" and right[1].weak and isinstance(right[0], Num) and isinstance(right[0].value, int) and not left[1].weak:
+        if (
+            op == "**"
+            and right[1].weak
+            and isinstance(right[0], Num)
+            and isinstance(right[0].value, int)
+            and not left[1].weak
+        ):
             self.no_half(x, left[1], "`**`")
             return Bin("**", left[0], right[0], span=x.span), left[1]
-        if op == "**" and left[1].weak and right[1].weak and not (
-                left[1].dtype is DType.I64 and isinstance(right[0], Num) and isinstance(right[0].value, int) and right[0].value >= 0):
-            return Bin("**", self.cast(left[0], DType.F64), self.cast(right[0], DType.F64), span=x.span), _Ty(DType.F64, True)
+        if (
+            op == "**"
+            and left[1].weak
+            and right[1].weak
+            and not (
+                left[1].dtype is DType.I64
+                and isinstance(right[0], Num)
+                and isinstance(right[0].value, int)
+                and right[0].value >= 0
+            )
+        ):
+            return Bin("**", self.cast(left[0], DType.F64), self.cast(right[0], DType.F64), span=x.span), _Ty(
+                DType.F64, True
+            )
         (l, r), ty = self.unify(x, [left, right])
         if ty.dtype is DType.BOOL:
             self.fail(x, f"`{op}` of bools", "cast to an integer, or use & | ^")
@@ -1358,13 +1591,17 @@ class _Binder:
             assert isinstance(star, Star) and isinstance(star.x, Name)
             if star.x.id not in self.indices:
                 self.fail(x, f"`{star.x.id}` is not an index here")
-            return Call(fn, (Star(Name(star.x.id, kind="packindex", dtype=DType.I64), dtype=DType.I64),), span=x.span), _Ty(DType.I64, True)
+            return Call(
+                fn, (Star(Name(star.x.id, kind="packindex", dtype=DType.I64), dtype=DType.I64),), span=x.span
+            ), _Ty(DType.I64, True)
         if fn == "lane":
             b, k = args
             if not isinstance(b, Name) or b.id not in self.indices:
                 self.fail(x, "`lane(b, d)` takes a pack index")
             kk, ty = self.typed(k)
-            return Call(fn, (Name(b.id, kind="packindex", dtype=DType.I64), kk), span=x.span), _Ty(DType.I64, True)
+            return Call(fn, (Name(b.id, kind="packindex", dtype=DType.I64), kk), span=x.span), _Ty(
+                DType.I64, True
+            )
         if fn == "rank":
             b = args[0]
             if not isinstance(b, Name) or b.id not in env.dims:
@@ -1430,23 +1667,32 @@ def _is_bool(x: Expr, value: bool) -> bool:
 def _fold(x: Expr) -> Expr:
     """Integer arithmetic on two literals, and the units of + and *."""
     match x:
-        case Bin(op=op, left=Num(value=int() as a), right=Num(value=int() as b)) if not (isinstance(a, bool) or isinstance(b, bool)):
+        case Bin(op=op, left=Num(value=int() as a), right=Num(value=int() as b)) if not (
+            isinstance(a, bool) or isinstance(b, bool)
+        ):
             v = {"+": a + b, "-": a - b, "*": a * b}.get(op)
             if op in ("//", "%") and b != 0:
                 v = a // b if op == "//" else a % b
             if v is not None:
                 return Num(v, span=x.span, dtype=x.dtype)
-        case Bin(op="*", left=a, right=Num(value=1)) | Bin(op="*", left=Num(value=1), right=a) \
-                | Bin(op="+", left=a, right=Num(value=0)) | Bin(op="+", left=Num(value=0), right=a) \
-                | Bin(op="-", left=a, right=Num(value=0)) if _index_like(a):
+        case (
+            Bin(op="*", left=a, right=Num(value=1))
+            | Bin(op="*", left=Num(value=1), right=a)
+            | Bin(op="+", left=a, right=Num(value=0))
+            | Bin(op="+", left=Num(value=0), right=a)
+            | Bin(op="-", left=a, right=Num(value=0))
+        ) if _index_like(a):
             return a
     return x
 
 
 def _index_like(a: Expr) -> bool:
     """Only integer expressions of extents and indices: `0 + x` is not `x` for a float -0."""
-    return all(isinstance(n, (Name, Item, Num, Bin)) for n in walk(a)) and not any(
-        isinstance(n, Num) and isinstance(n.value, float) for n in walk(a)) and all(n.dtype in (None, DType.I64) for n in walk(a))
+    return (
+        all(isinstance(n, (Name, Item, Num, Bin)) for n in walk(a))
+        and not any(isinstance(n, Num) and isinstance(n.value, float) for n in walk(a))
+        and all(n.dtype in (None, DType.I64) for n in walk(a))
+    )
 
 
 def _canon(e: Expr) -> str:
@@ -1488,13 +1734,17 @@ class _SpecBinder:
             d = {"float": DType.F64, "floats": DType.F64, "bool": DType.BOOL}.get(a.kind, DType.I64)
             if a.kind == "scalar":
                 d = DType.F64 if self.scalar_is_float(a.name) else DType.I64
-            env.attrs[a.name] = Attr(a.name, a.kind, d, a.default if a.has_default else None, a.empty == "all")
+            env.attrs[a.name] = Attr(
+                a.name, a.kind, d, a.default if a.has_default else None, a.empty == "all"
+            )
 
     def scalar_is_float(self, name: str) -> bool:
         """A scalar attribute is read as f64 when any inexact type is about, else exactly, as i64."""
         return any(d.is_inexact for d in self.env.vars.values()) or not self.env.vars
 
-    def shape(self, name: str, t: TensorType, entry: int | None, flat: str) -> tuple[list[DimUse], tuple[str, ...]]:
+    def shape(
+        self, name: str, t: TensorType, entry: int | None, flat: str
+    ) -> tuple[list[DimUse], tuple[str, ...]]:
         """DimUses of one tensor; and per index entry of the *spec* the static pack it is (for lanes), else ''."""
         env = self.env
         uses: list[DimUse] = []
@@ -1511,10 +1761,20 @@ class _SpecBinder:
                 self.pack_use(t, d, flat, uses, spots)
                 continue
             e = d.expr
-            if isinstance(e, Name) and entry is not None and e.id not in env.dims and self.list_dim(e.id, name):
+            if (
+                isinstance(e, Name)
+                and entry is not None
+                and e.id not in env.dims
+                and self.list_dim(e.id, name)
+            ):
                 env.list_dims[e.id] = self.lengths[name]
                 e = Name(f"{e.id}_{entry}", span=e.span)
-            if isinstance(e, Name) and e.id not in env.attrs and e.id not in env.static and e.id not in env.attr_exprs:
+            if (
+                isinstance(e, Name)
+                and e.id not in env.attrs
+                and e.id not in env.static
+                and e.id not in env.attr_exprs
+            ):
                 self.source(e.id, flat, len(uses), t)
                 uses.append(DimUse(Name(e.id, kind="dim", dtype=DType.I64), False, d.at))
             else:
@@ -1526,14 +1786,26 @@ class _SpecBinder:
         """Whether entries of list input `name` may differ in `dim`: it is read by entry somewhere, or by start/total."""
         if dim in self.env.list_dims:
             return True
-        text = self.spec.compute_text + " ".join(show(d.expr) for o in self.spec.outputs.values() for d in o.dims)
-        return f"start({dim}" in text.replace(" ", "") or f"total({dim})" in text.replace(" ", "") or f"{dim}[" in text
+        text = self.spec.compute_text + " ".join(
+            show(d.expr) for o in self.spec.outputs.values() for d in o.dims
+        )
+        return (
+            f"start({dim}" in text.replace(" ", "")
+            or f"total({dim})" in text.replace(" ", "")
+            or f"{dim}[" in text
+        )
 
     def pack_use(self, t: TensorType, d: DimText, flat: str, uses: list[DimUse], spots: list[str]) -> None:
         env = self.env
         e = d.expr
         role_in = flat in self.input_names
-        if isinstance(e, Bin) and e.op == "**" and isinstance(e.right, Num) and e.right.value == 0 and isinstance(e.left, Name):
+        if (
+            isinstance(e, Bin)
+            and e.op == "**"
+            and isinstance(e.right, Num)
+            and e.right.value == 0
+            and isinstance(e.left, Name)
+        ):
             uses.append(DimUse(Name(e.left.id, kind="pack", dtype=DType.I64), True, d.at, True))
             return
         if isinstance(e, Name) and e.id in self.ranks and role_in:
@@ -1578,7 +1850,7 @@ class _SpecBinder:
         role_in = flat in self.input_names
         if t.expand and role_in:
             if dim not in env.dims:
-                env.dims[dim] = Dim(dim)   # fixed by an input read later
+                env.dims[dim] = Dim(dim)  # fixed by an input read later
             return
         if role_in:
             have = env.dims.get(dim, Dim(dim))
@@ -1588,8 +1860,11 @@ class _SpecBinder:
                 # a derived extent used on an input: checked, not solved
                 return
         elif dim not in env.dims:
-            self.b.fail(t.dims[0].expr if t.dims else None, f"nothing says what extent `{dim}` is",
-                        "an output's extents come from inputs, attributes, `let` or `sizes`")
+            self.b.fail(
+                t.dims[0].expr if t.dims else None,
+                f"nothing says what extent `{dim}` is",
+                "an output's extents come from inputs, attributes, `let` or `sizes`",
+            )
 
     input_names: set[str]
 
@@ -1682,8 +1957,12 @@ class _SpecBinder:
         """A statement that reads `xs[k]` with a free `k` stands for one statement per entry."""
         var: str | None = None
         n = 0
-        items = [(x.tensor, x.item) for e in (st.value, *((st.guard,) if st.guard else ()), *st.target.index)
-                 for x in walk(e) if isinstance(x, Load) and x.item is not None]
+        items = [
+            (x.tensor, x.item)
+            for e in (st.value, *((st.guard,) if st.guard else ()), *st.target.index)
+            for x in walk(e)
+            if isinstance(x, Load) and x.item is not None
+        ]
         if st.target.item is not None:
             items.append((st.target.name, st.target.item))
         for name, item in items:
@@ -1694,10 +1973,21 @@ class _SpecBinder:
         out: list[Assign] = []
         for k in range(n):
             names: dict[str, Expr] = {var: Num(k)}
-            target = Target(st.target.name, tuple(substitute(e, names) for e in st.target.index),
-                            substitute(st.target.item, names) if st.target.item is not None else None, span=st.target.span)
-            out.append(Assign(target, st.mode, substitute(st.value, names),
-                              substitute(st.guard, names) if st.guard is not None else None, span=st.span))
+            target = Target(
+                st.target.name,
+                tuple(substitute(e, names) for e in st.target.index),
+                substitute(st.target.item, names) if st.target.item is not None else None,
+                span=st.target.span,
+            )
+            out.append(
+                Assign(
+                    target,
+                    st.mode,
+                    substitute(st.value, names),
+                    substitute(st.guard, names) if st.guard is not None else None,
+                    span=st.span,
+                )
+            )
         return out
 
     def run(self, block: Block, outputs: Mapping[str, TensorType] | None = None) -> BoundOp:
@@ -1718,7 +2008,11 @@ class _SpecBinder:
                 self.b.fail(None, f"output `{t.name}` is never written")
         for d in self.env.dims.values():
             if not d.sources and d.expr is None:
-                self.b.fail(None, f"nothing says what extent `{d.name}` is", "an `expand` input takes its extents from others")
+                self.b.fail(
+                    None,
+                    f"nothing says what extent `{d.name}` is",
+                    "an `expand` input takes its extents from others",
+                )
         slots: list[tuple[str, int]] = []
         pos = 0
         for name, t in spec.inputs.items():
@@ -1730,11 +2024,22 @@ class _SpecBinder:
                 if name not in self.env.absent:
                     slots.append((name, pos))
                 pos += 1
-        inplace = tuple((o, i) for i in spec.inplace for o in list(spec.outputs)[:1] if i not in self.env.absent)
+        inplace = tuple(
+            (o, i) for i in spec.inplace for o in list(spec.outputs)[:1] if i not in self.env.absent
+        )
         return BoundOp(
-            name=spec.op, key=self.key, inputs=tuple(self.inputs), outputs=tuple(self.outputs),
-            temps=tuple(self.b.temps.values()), attrs=tuple(self.env.attrs.values()), dims=_sorted_dims(self.env.dims),
-            rules=rules, body=tuple(body), inplace=inplace, slots=tuple(slots))
+            name=spec.op,
+            key=self.key,
+            inputs=tuple(self.inputs),
+            outputs=tuple(self.outputs),
+            temps=tuple(self.b.temps.values()),
+            attrs=tuple(self.env.attrs.values()),
+            dims=_sorted_dims(self.env.dims),
+            rules=rules,
+            body=tuple(body),
+            inplace=inplace,
+            slots=tuple(slots),
+        )
 
 
 def flatten(b: _Binder, block: Block) -> list[Assign]:
@@ -1746,8 +2051,11 @@ def flatten(b: _Binder, block: Block) -> list[Assign]:
             continue
         v = b.static_value(s.test)
         if v is _UNKNOWN:
-            b.fail(s, f"`if {show(s.test)}` must be decidable before the call",
-                   "only static attributes, dtypes and presence may choose statements; else write `a if c else b`")
+            b.fail(
+                s,
+                f"`if {show(s.test)}` must be decidable before the call",
+                "only static attributes, dtypes and presence may choose statements; else write `a if c else b`",
+            )
         out += flatten(b, s.then if v else s.orelse)
     return out
 
@@ -1755,8 +2063,11 @@ def flatten(b: _Binder, block: Block) -> list[Assign]:
 def _sorted_dims(dims: dict[str, Dim]) -> tuple[Dim, ...]:
     """Dims with sources first, then derived ones in the order written (each depends on earlier ones only)."""
     vals = list(dims.values())
-    return tuple([d for d in vals if d.expr is None] + [d for d in vals if d.expr is not None and not d.data]
-                 + [d for d in vals if d.data])
+    return tuple(
+        [d for d in vals if d.expr is None]
+        + [d for d in vals if d.expr is not None and not d.data]
+        + [d for d in vals if d.data]
+    )
 
 
 def bind(spec: OpSpec, key: BindKey) -> BoundOp:
@@ -1782,7 +2093,10 @@ def bind_grad(spec: OpSpec, key: BindKey) -> BoundOp:
         if not t.aux:
             inputs[f"d{name}"] = t
     outputs = {f"d{n}": replace(spec.inputs[n], optional=False) for n in g.wrt if present.get(n, True)}
-    sb = _SpecBinder(replace(spec, op=f"{spec.op}.grad", inputs=inputs, outputs=outputs, require=(), sizes={}, inplace=()), key)
+    sb = _SpecBinder(
+        replace(spec, op=f"{spec.op}.grad", inputs=inputs, outputs=outputs, require=(), sizes={}, inplace=()),
+        key,
+    )
     return sb.run(g.compute, outputs)
 
 
@@ -1849,8 +2163,18 @@ def keys_of(spec: OpSpec, dtypes: Sequence[DType] | None = None, *, limit: int =
 
 def sample_attrs(spec: OpSpec) -> list[dict[str, Any]]:
     """Plain attribute values: the defaults; each value of a static bool or enum; optional ones given."""
-    plain = {"int": 1, "axis": 0, "float": 1.0, "bool": False, "scalar": 1, "axes": (0,), "ints": (1, 1), "floats": (1.0, 1.0),
-             "dtype": "f32", "str": ""}
+    plain = {
+        "int": 1,
+        "axis": 0,
+        "float": 1.0,
+        "bool": False,
+        "scalar": 1,
+        "axes": (0,),
+        "ints": (1, 1),
+        "floats": (1.0, 1.0),
+        "dtype": "f32",
+        "str": "",
+    }
     base: dict[str, Any] = {}
     more: list[dict[str, Any]] = []
     given: dict[str, Any] = {}

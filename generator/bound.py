@@ -20,8 +20,19 @@ from dataclasses import dataclass, field, replace
 from .expr import Assign, Call, Decl, Expr, Load, Name, Num, Star, map_children, show, show_block
 from .types import DType
 
-__all__ = ["Attr", "Axis", "BindKey", "BoundOp", "Dim", "DimUse", "Rule", "Statement", "Tensor",
-           "show_bound", "show_statements"]
+__all__ = [
+    "Attr",
+    "Axis",
+    "BindKey",
+    "BoundOp",
+    "Dim",
+    "DimUse",
+    "Rule",
+    "Statement",
+    "Tensor",
+    "show_bound",
+    "show_statements",
+]
 
 StaticValue = bool | int | float | str | None | tuple[int, ...]
 
@@ -109,11 +120,13 @@ class Tensor:
         None  # entries of a list input are bound as tensors `xs.0`, `xs.1` …; this names `xs`
     )
     aux: bool = False
-    expand: bool = False           # an input of any shape that broadcasts to `dims`: missing leading axes and axes of
-                                   # extent 1 are read with stride 0; it is no source of a dim, only checked.  An output
-                                   # that is the adjoint of one: `+=` accumulates over the axes it lacks
-    like: str | None = None        # of an output or temporary with `expand`: it has the shape of this input, aligned right
-                                   # in `dims`; `+=` accumulates over the axes it lacks, `=` writes one value along them
+    expand: bool = False  # an input of any shape that broadcasts to `dims`: missing leading axes and axes of
+    # extent 1 are read with stride 0; it is no source of a dim, only checked.  An output
+    # that is the adjoint of one: `+=` accumulates over the axes it lacks
+    like: str | None = (
+        None  # of an output or temporary with `expand`: it has the shape of this input, aligned right
+    )
+    # in `dims`; `+=` accumulates over the axes it lacks, `=` writes one value along them
 
 
 @dataclass(frozen=True)
@@ -138,7 +151,7 @@ class Axis:
     name: str
     extent: Expr
     pack: bool = False
-    stated: bool = False           # by `in`: printed, since no plain use gives it
+    stated: bool = False  # by `in`: printed, since no plain use gives it
 
 
 @dataclass(frozen=True)

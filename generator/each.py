@@ -33,8 +33,11 @@ def expand_each(root: Node, fields: Collection[str]) -> list[Node]:
     if each is None:
         return [root]
     if each.kind != "map" or not each.pairs:
-        raise SpecError("`each` maps names of operators to what differs", place=each.place,
-                        hint="each: {sin: {doc: Sine.}, cos: {doc: Cosine.}}")
+        raise SpecError(
+            "`each` maps names of operators to what differs",
+            place=each.place,
+            hint="each: {sin: {doc: Sine.}, cos: {doc: Cosine.}}",
+        )
     if len(each.pairs) > MAX_ENTRIES:
         raise SpecError(f"`each` has {len(each.pairs)} entries (limit {MAX_ENTRIES})", place=each.place)
     out: list[Node] = []
@@ -64,8 +67,11 @@ def expand_each(root: Node, fields: Collection[str]) -> list[Node]:
         if unused:
             name = sorted(unused)[0]
             at = next(k for k, _ in entry.pairs if k.string == name)
-            raise SpecError(f"`${name}` stands nowhere in this document", place=at.place,
-                            hint=did_you_mean(name, fields, what="fields of a spec"))
+            raise SpecError(
+                f"`${name}` stands nowhere in this document",
+                place=at.place,
+                hint=did_you_mean(name, fields, what="fields of a spec"),
+            )
         out.append(Node("map", root.file, key.line, key.col, pairs=pairs))
     return out
 
@@ -75,8 +81,14 @@ def _put(node: Node, words: dict[str, Text], used: set[str]) -> Node:
         if node.text is None or "$" not in node.text.value:
             return node
         return Node("scalar", node.file, node.line, node.col, _text(node.text, words, used), node.quoted)
-    return Node(node.kind, node.file, node.line, node.col, items=[_put(i, words, used) for i in node.items],
-                pairs=[(_put(k, words, used), _put(v, words, used)) for k, v in node.pairs])
+    return Node(
+        node.kind,
+        node.file,
+        node.line,
+        node.col,
+        items=[_put(i, words, used) for i in node.items],
+        pairs=[(_put(k, words, used), _put(v, words, used)) for k, v in node.pairs],
+    )
 
 
 def _text(text: Text, words: dict[str, Text], used: set[str]) -> Text:
@@ -87,8 +99,11 @@ def _text(text: Text, words: dict[str, Text], used: set[str]) -> Text:
     for m in _PLACE.finditer(text.value):
         name = m[1]
         if name not in words:
-            raise SpecError(f"`${name}` is no placeholder of this entry", place=text[m.start() : m.end()].place,
-                            hint=did_you_mean(name, words, what="placeholders"))
+            raise SpecError(
+                f"`${name}` is no placeholder of this entry",
+                place=text[m.start() : m.end()].place,
+                hint=did_you_mean(name, words, what="placeholders"),
+            )
         used.add(name)
         chars.append(text.value[pos : m.start()])
         at += text.at[pos : m.start()]

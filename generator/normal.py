@@ -20,12 +20,38 @@ from dataclasses import dataclass, field, replace
 from .bound import Axis, BoundOp, DimUse, Statement, Tensor
 from .errors import NormalError
 from .expr import (
-    And, Assign, Bin, Call, Decl, Expr, Load, Name, Not, Num, Reduce, Select, Star, Target,
-    children, map_children, show, substitute, walk,
+    And,
+    Assign,
+    Bin,
+    Call,
+    Decl,
+    Expr,
+    Load,
+    Name,
+    Not,
+    Num,
+    Reduce,
+    Select,
+    Star,
+    Target,
+    children,
+    map_children,
+    show,
+    substitute,
+    walk,
 )
 from .types import DType, accum
 
-__all__ = ["classify", "classify_statement", "free_indices", "identity", "normalise", "plain_index", "restate", "verify"]
+__all__ = [
+    "classify",
+    "classify_statement",
+    "free_indices",
+    "identity",
+    "normalise",
+    "plain_index",
+    "restate",
+    "verify",
+]
 
 
 def free_indices(x: Expr) -> set[str]:
@@ -119,10 +145,14 @@ def accumulate(op: BoundOp) -> BoundOp:
             if value.dtype is not acc:
                 value = Call(acc.value, (value,), dtype=acc)
             value = _rename_tensor(value, t.name, name, acc)
-            body[k] = replace(s, assign=replace(s.assign, target=replace(s.assign.target, name=name), value=value))
+            body[k] = replace(
+                s, assign=replace(s.assign, target=replace(s.assign.target, name=name), value=value)
+            )
         axes, index = _whole(t)
         load = Load(name, index, dtype=acc)
-        last = Statement(Assign(Target(t.name, index), "=", Call(t.dtype.value, (load,), dtype=t.dtype)), axes)
+        last = Statement(
+            Assign(Target(t.name, index), "=", Call(t.dtype.value, (load,), dtype=t.dtype)), axes
+        )
         body.insert(mine[-1] + 1, last)
     return replace(op, body=tuple(body), temps=tuple(temps))
 
@@ -149,7 +179,9 @@ class _Hoist:
     temps: list[Tensor] = field(default_factory=list)
     out: list[Statement] = field(default_factory=list)
     shared: dict[tuple[object, ...], str] = field(default_factory=dict)
-    constant: set[str] = field(default_factory=set)   # tensors written once (or inputs): their reductions may be shared
+    constant: set[str] = field(
+        default_factory=set
+    )  # tensors written once (or inputs): their reductions may be shared
 
     def statement(self, s: Statement) -> None:
         a = s.assign
@@ -157,14 +189,25 @@ class _Hoist:
         guard = self.rewrite(a.guard, s, axes, ()) if a.guard is not None else None
         index = tuple(self.rewrite(e, s, axes, ()) for e in a.target.index)
         path: tuple[Expr, ...] = (guard,) if guard is not None else ()
-        if isinstance(a.value, Reduce) and a.guard is None and (a.mode == "=" or a.value.kind == _MODE_OF.get(a.mode)):
+        if (
+            isinstance(a.value, Reduce)
+            and a.guard is None
+            and (a.mode == "=" or a.value.kind == _MODE_OF.get(a.mode))
+        ):
             inner = self.rewrite(a.value.body, s, axes, path)
             value: Expr = replace(a.value, body=inner)
             reduced = tuple((d.id, axes[d.id]) for d in a.value.indices)
         else:
             value = self.rewrite(a.value, s, axes, path)
             reduced = ()
-        self.out.append(Statement(replace(a, target=replace(a.target, index=index), value=value, guard=guard), s.axes, reduced, s.recur))
+        self.out.append(
+            Statement(
+                replace(a, target=replace(a.target, index=index), value=value, guard=guard),
+                s.axes,
+                reduced,
+                s.recur,
+            )
+        )
 
     def rewrite(self, x: Expr, s: Statement, axes: dict[str, Axis], path: tuple[Expr, ...]) -> Expr:
         """`x` with its reductions replaced by loads of temporaries; `path`: conditions under which `x` is evaluated."""
@@ -173,8 +216,12 @@ class _Hoist:
         match x:
             case Select(test=t, then=a, other=b):
                 test = self.rewrite(t, s, axes, path)
-                return replace(x, test=test, then=self.rewrite(a, s, axes, (*path, test)),
-                               other=self.rewrite(b, s, axes, (*path, Not(test, dtype=DType.BOOL))))
+                return replace(
+                    x,
+                    test=test,
+                    then=self.rewrite(a, s, axes, (*path, test)),
+                    other=self.rewrite(b, s, axes, (*path, Not(test, dtype=DType.BOOL))),
+                )
             case Reduce(kind=kind, body=body, indices=decls):
                 inner = self.rewrite(body, s, axes, path)
                 if path and not _loads_plainly(inner):
@@ -189,7 +236,11 @@ class _Hoist:
         recur = s.recur if any(isinstance(n, Load) and n.tensor == s.target for n in walk(r)) else None
         reads = {n.tensor for n in walk(r) if isinstance(n, Load)}
         canon = _canonical(r)
-        key = (tuple((a.name, show(a.extent)) for a in order), tuple(show(axes[d.id].extent) for d in decls), canon)
+        key = (
+            tuple((a.name, show(a.extent)) for a in order),
+            tuple(show(axes[d.id].extent) for d in decls),
+            canon,
+        )
         can_share = recur is None and reads <= self.constant
         index = tuple(_index_of(a) for a in order)
         if can_share and key in self.shared:
@@ -199,7 +250,9 @@ class _Hoist:
         self.temps.append(Tensor(name, r.dtype, tuple(DimUse(a.extent, a.pack) for a in order), "temp"))
         self.constant.add(name)
         reduced = tuple((d.id, axes[d.id]) for d in decls)
-        self.out.append(Statement(Assign(Target(name, index), "=", r, span=s.assign.span), tuple(order), reduced, recur))
+        self.out.append(
+            Statement(Assign(Target(name, index), "=", r, span=s.assign.span), tuple(order), reduced, recur)
+        )
         if can_share:
             self.shared[key] = name
         return Load(name, index, dtype=r.dtype)
@@ -224,8 +277,10 @@ def _loads_plainly(x: Expr) -> bool:
 
 def _canonical(r: Reduce) -> str:
     """The text of a reduction with its own indices renamed by position."""
-    names: dict[str, Expr] = {d.id: Name(f"#{k}", kind="packindex" if d.pack else "index", dtype=DType.I64)
-                              for k, d in enumerate(r.indices)}
+    names: dict[str, Expr] = {
+        d.id: Name(f"#{k}", kind="packindex" if d.pack else "index", dtype=DType.I64)
+        for k, d in enumerate(r.indices)
+    }
     return f"{r.kind}:{r.dtype}:{show(substitute(r.body, names))}"
 
 
@@ -352,7 +407,18 @@ def _groups(op: BoundOp) -> Iterator[tuple[Statement, ...]]:
 
 # ================================================================================================ classify
 
-_CLASS_ORDER = ("recur", "scatter", "scan", "window", "contract", "rows", "reduce", "gather", "pointwise", "copy")
+_CLASS_ORDER = (
+    "recur",
+    "scatter",
+    "scan",
+    "window",
+    "contract",
+    "rows",
+    "reduce",
+    "gather",
+    "pointwise",
+    "copy",
+)
 
 
 def classify_statement(op: BoundOp, s: Statement) -> str:
@@ -362,8 +428,15 @@ def classify_statement(op: BoundOp, s: Statement) -> str:
         return "recur"
     plain = [plain_index(e) for e in a.target.index]
     if a.mode != "=" or any(p is None for p in plain) or len(set(plain)) != len(plain):
-        return "scatter" if any(p is None and any(isinstance(n, Load) for n in walk(e))
-                                for p, e in zip(plain, a.target.index, strict=True)) or a.mode != "=" else "copy"
+        return (
+            "scatter"
+            if any(
+                p is None and any(isinstance(n, Load) for n in walk(e))
+                for p, e in zip(plain, a.target.index, strict=True)
+            )
+            or a.mode != "="
+            else "copy"
+        )
     loads = [n for n in walk(a.value) if isinstance(n, Load)]
     computed = [e for ld in loads for e in ld.index if plain_index(e) is None]
     if isinstance(a.value, Reduce):
@@ -393,14 +466,22 @@ def _triangular(body: Expr, reduced: set[str]) -> bool:
     if not isinstance(body, Select):
         return False
     names = free_indices(body.test)
-    return bool(names & reduced) and bool(names - reduced) and not any(isinstance(n, Load) for n in walk(body.test))
+    return (
+        bool(names & reduced)
+        and bool(names - reduced)
+        and not any(isinstance(n, Load) for n in walk(body.test))
+    )
 
 
 def classify(op: BoundOp) -> str:
     """The class of a whole Normal program: what `opwright show` prints and `plan.py` starts from."""
     kinds = [classify_statement(op, s) for s in op.body]
     found = set(kinds)
-    if "reduce" in found and ("pointwise" in found or "copy" in found or len(op.body) > 1) and _shared_prefix(op):
+    if (
+        "reduce" in found
+        and ("pointwise" in found or "copy" in found or len(op.body) > 1)
+        and _shared_prefix(op)
+    ):
         found.add("rows")
     for k in _CLASS_ORDER:
         if k in found:

@@ -23,10 +23,20 @@ def spec(text: str) -> OpSpec:
     return load_spec_text(text)[0]
 
 
-def one(body: str, *, inputs: str = '{x: "T[*B, N]"}', outputs: str = '{y: "T[*B, N]"}', types: str = "{T: float, A: accum(T)}",
-        more: str = "", dims: str = "{B: batch}", key: DType = F32) -> BoundOp:
+def one(
+    body: str,
+    *,
+    inputs: str = '{x: "T[*B, N]"}',
+    outputs: str = '{y: "T[*B, N]"}',
+    types: str = "{T: float, A: accum(T)}",
+    more: str = "",
+    dims: str = "{B: batch}",
+    key: DType = F32,
+) -> BoundOp:
     lines = "\n".join("  " + line for line in body.splitlines())
-    s = spec(f"op: t\ntypes: {types}\ndims: {dims}\ninputs: {inputs}\noutputs: {outputs}\n{more}\ncompute: |\n{lines}\n")
+    s = spec(
+        f"op: t\ntypes: {types}\ndims: {dims}\ninputs: {inputs}\noutputs: {outputs}\n{more}\ncompute: |\n{lines}\n"
+    )
     return bind(s, keys_of(s, [key])[0])
 
 
@@ -83,7 +93,9 @@ def test_a_free_type_takes_one_dtype_only() -> None:
         ({"x": [Operand(F32, 1)]}, {}, "is one tensor, got a list"),
     ],
 )
-def test_calls_outside_the_domain_are_refused(inputs: dict[str, object], attrs: dict[str, object], text: str) -> None:
+def test_calls_outside_the_domain_are_refused(
+    inputs: dict[str, object], attrs: dict[str, object], text: str
+) -> None:
     s = load_spec(specs_dir() / "ops/norm/softmax.yaml")[0]
     with pytest.raises(DomainError, match=text):
         key_for_call(s, inputs, attrs)  # type: ignore[arg-type]
@@ -91,12 +103,18 @@ def test_calls_outside_the_domain_are_refused(inputs: dict[str, object], attrs: 
 
 def test_static_packs_take_their_rank_from_the_input_and_lists_of_one_spread() -> None:
     s = load_spec(specs_dir() / "ops/conv/convolution.yaml")[0]
-    r = key_for_call(s, {"x": Operand(F32, 4), "w": Operand(F32, 4)}, {"stride": [2], "padding": [1, 0], "dilation": 1})
+    r = key_for_call(
+        s, {"x": Operand(F32, 4), "w": Operand(F32, 4)}, {"stride": [2], "padding": [1, 0], "dilation": 1}
+    )
     assert dict(r.key.ranks) == {"I": 2, "K": 2}
     assert r.attrs["stride"] == (2, 2)
     assert dict(r.key.lengths) == {"dilation": 2, "padding": 2, "stride": 2}
     with pytest.raises(DomainError, match="`padding` needs 2 entries, got 3"):
-        key_for_call(s, {"x": Operand(F32, 4), "w": Operand(F32, 4)}, {"stride": 1, "padding": [1, 0, 0], "dilation": 1})
+        key_for_call(
+            s,
+            {"x": Operand(F32, 4), "w": Operand(F32, 4)},
+            {"stride": 1, "padding": [1, 0, 0], "dilation": 1},
+        )
 
 
 def test_extents_come_from_plain_uses_and_must_agree() -> None:
@@ -145,8 +163,10 @@ def test_weak_numbers_take_the_type_beside_them() -> None:
 
 
 def test_an_absent_input_read_unguarded_is_named() -> None:
-    text = ('op: t\ntypes: {T: float}\ndims: {B: batch}\ninputs: {x: "T[*B]", w: "optional T[*B]"}\noutputs: {y: "T[*B]"}\n'
-            "compute: |\n  y[*B] = w[*B]\n")
+    text = (
+        'op: t\ntypes: {T: float}\ndims: {B: batch}\ninputs: {x: "T[*B]", w: "optional T[*B]"}\noutputs: {y: "T[*B]"}\n'
+        "compute: |\n  y[*B] = w[*B]\n"
+    )
     s = spec(text)
     key = next(k for k in keys_of(s, [F32]) if not dict(k.present)["w"])
     with pytest.raises(BindError, match="`w` is absent in this call and read all the same"):
@@ -155,7 +175,10 @@ def test_an_absent_input_read_unguarded_is_named() -> None:
 
 def test_only_static_tests_choose_statements() -> None:
     with pytest.raises(SpecError, match="only a static test chooses statements"):
-        one("if k > 1:\n  y[*B, i] = x[*B, i]\nelse:\n  y[*B, i] = x[*B, i]", more="attrs: {k: {type: int, default: 1}}")
+        one(
+            "if k > 1:\n  y[*B, i] = x[*B, i]\nelse:\n  y[*B, i] = x[*B, i]",
+            more="attrs: {k: {type: int, default: 1}}",
+        )
 
 
 def test_a_recurrence_is_seen() -> None:

@@ -20,10 +20,14 @@ F32, BF16 = DType.F32, DType.BF16
 REGISTRY = Registry.load([specs_dir() / "ops"])
 
 
-def normal(body: str, *, inputs: str = '{x: "T[*B, N]"}', outputs: str = '{y: "T[*B, N]"}', key: DType = F32) -> BoundOp:
+def normal(
+    body: str, *, inputs: str = '{x: "T[*B, N]"}', outputs: str = '{y: "T[*B, N]"}', key: DType = F32
+) -> BoundOp:
     lines = "\n".join("  " + line for line in body.splitlines())
-    s = load_spec_text(f"op: t\ntypes: {{T: float, A: accum(T)}}\ndims: {{B: batch}}\ninputs: {inputs}\noutputs: {outputs}\n"
-                       f"compute: |\n{lines}\n")[0]
+    s = load_spec_text(
+        f"op: t\ntypes: {{T: float, A: accum(T)}}\ndims: {{B: batch}}\ninputs: {inputs}\noutputs: {outputs}\n"
+        f"compute: |\n{lines}\n"
+    )[0]
     return normalise(bind(s, keys_of(s, [key])[0]))
 
 
@@ -58,8 +62,16 @@ def test_updates_of_half_types_accumulate_wide_and_round_once() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "dtype", "value"),
-    [("sum", F32, 0), ("prod", F32, 1), ("max", F32, -math.inf), ("min", DType.I32, 2**31 - 1), ("max", DType.BOOL, False),
-     ("all", DType.BOOL, True), ("any", DType.BOOL, False), ("max", DType.U8, 0)],
+    [
+        ("sum", F32, 0),
+        ("prod", F32, 1),
+        ("max", F32, -math.inf),
+        ("min", DType.I32, 2**31 - 1),
+        ("max", DType.BOOL, False),
+        ("all", DType.BOOL, True),
+        ("any", DType.BOOL, False),
+        ("max", DType.U8, 0),
+    ],
 )
 def test_identities(kind: str, dtype: DType, value: object) -> None:
     assert identity(kind, dtype) == Num(value, dtype=dtype)  # type: ignore[arg-type]
@@ -67,9 +79,19 @@ def test_identities(kind: str, dtype: DType, value: object) -> None:
 
 @pytest.mark.parametrize(
     ("op", "kind"),
-    [("add", "pointwise"), ("contiguous", "copy"), ("softmax", "rows"), ("rms_norm", "rows"), ("sum", "reduce"), ("matmul", "contract"),
-     ("embedding", "gather"), ("index_put", "scatter"), ("cumsum", "scan"), ("convolution", "window"),
-     ("scaled_dot_product_attention", "contract")],
+    [
+        ("add", "pointwise"),
+        ("contiguous", "copy"),
+        ("softmax", "rows"),
+        ("rms_norm", "rows"),
+        ("sum", "reduce"),
+        ("matmul", "contract"),
+        ("embedding", "gather"),
+        ("index_put", "scatter"),
+        ("cumsum", "scan"),
+        ("convolution", "window"),
+        ("scaled_dot_product_attention", "contract"),
+    ],
 )
 def test_classes(op: str, kind: str) -> None:
     spec = REGISTRY.get(op)
