@@ -1,6 +1,7 @@
 """Choices of lowering: which statements become which loops, per target.  Deleting a choice never changes an answer.
 
-`loops.py` asks this module and nothing else; a choice is data (`Plan`), so that a tuner or a spec's `lower:` may make it.
+`loops.py` asks this module and nothing else; a choice is data (`Plan`), so that a tuner or a spec's `lower:`
+may make it.
 
 Classes
   rows     the default: statements fused on their shared index prefix, one row of them after the other
@@ -28,7 +29,9 @@ TILE = 64
 
 @dataclass(frozen=True)
 class Tiled:
-    """A tiled reduction: `n` the free index along the tile, `k` the reduced one, `probe` the load whose strides decide."""
+    """A tiled reduction: `n` the free index along the tile, `k` the reduced one, `probe` the load whose
+    strides decide.
+    """
 
     n: str
     k: str
@@ -83,9 +86,15 @@ def tiled_reduction(s: Statement) -> Tiled | None:
     # Under a condition on both, columns of the tile would end at different places; rows narrow their loop instead.
     if any(isinstance(x, Select) and {n, k} <= _names(x.test) for x in walk(body)):
         return None
-    product = isinstance(body, Bin) and body.op == "*" and (n in _names(body.left)) != (n in _names(body.right))
+    product = (
+        isinstance(body, Bin) and body.op == "*" and (n in _names(body.left)) != (n in _names(body.right))
+    )
     for x in walk(body):
-        if isinstance(x, Load) and any(plain_index(e) == n for e in x.index) and any(k in _names(e) for e in x.index):
+        if (
+            isinstance(x, Load)
+            and any(plain_index(e) == n for e in x.index)
+            and any(k in _names(e) for e in x.index)
+        ):
             # A sum that is no product reads each element once: it follows memory, which runs along the last index.
             return Tiled(n, k, x) if product or plain_index(x.index[-1]) == n else None
     return None

@@ -1,9 +1,13 @@
 """Normal -> Normal before lowering: updates become reductions where they are one, and start from a base where not.
 
-  reduce   `da[*B] += f` sums over every index that the target does not name.  A target that lacks axes of the index space
-           (the adjoint of a broadcast input: a pack of its own, or `expand … like x`) names only a part of it: the axis
-           is split into what the target has (`own`) and what it lacks (`gone`), each with extent 1 where the other has
-           the whole.  The same index variable then runs over `own` outside and over `gone` inside, and stands for the sum
+  reduce   `da[*B] += f` sums over every index that the target does not name.  A target that lacks axes of
+           the index space
+           (the adjoint of a broadcast input: a pack of its own, or `expand … like x`) names only a part of
+           it: the axis
+           is split into what the target has (`own`) and what it lacks (`gone`), each with extent 1 where the
+           other has
+           the whole.  The same index variable then runs over `own` outside and over `gone` inside, and
+           stands for the sum
            of both.  Sums come out blocked, rows parallel, and nothing is added twice.
   base     Updates without a base start at the identity of their mode (rule 6); `set` writes what it writes.
 
@@ -26,7 +30,8 @@ _KIND = {"+=": "sum", "*=": "prod", "max": "max", "min": "min", "any": "any", "a
 
 @dataclass(frozen=True)
 class Split:
-    """An axis over `over` (a pack's name or an extent) met by a tensor that may lack it; `own` and `gone` name its parts.
+    """An axis over `over` (a pack's name or an extent) met by a tensor that may lack it; `own` and `gone`
+    name its parts.
 
     share   the tensor's own pack, a share of `over`; None where the tensor has the shape of input `like`
     like    that input, aligned right in the dims of `tensor`, of which this is entry `dim`
@@ -77,13 +82,22 @@ def shares(op: BoundOp, share: str, whole: str) -> bool:
 
 
 def _split_of(op: BoundOp, t: Tensor, k: int, axis: Axis, splits: _Splits) -> Split | None:
-    """The split of an axis that runs over more than entry `k` of the tensor has; None when the tensor has it whole."""
+    """The split of an axis that runs over more than entry `k` of the tensor has; None when the tensor has it
+    whole.
+    """
     extent, pack = _dims(t)[k]
     over = axis.extent.id if isinstance(axis.extent, Name) else ""
     if t.expand and t.like is not None:
         key: tuple[object, ...] = (t.like, k, axis.extent)
-        new = Split(axis.extent, pack, f"{t.like}.{k}.own", f"{t.like}.{k}.gone", like=t.like, tensor=t.name, dim=k)
-    elif pack and isinstance(extent, Name) and isinstance(axis.extent, Name) and shares(op, extent.id, axis.extent.id):
+        new = Split(
+            axis.extent, pack, f"{t.like}.{k}.own", f"{t.like}.{k}.gone", like=t.like, tensor=t.name, dim=k
+        )
+    elif (
+        pack
+        and isinstance(extent, Name)
+        and isinstance(axis.extent, Name)
+        and shares(op, extent.id, axis.extent.id)
+    ):
         key = (extent, axis.extent)
         new = Split(axis.extent, True, f"{extent.id}.{over}.own", f"{extent.id}.{over}.gone", share=extent.id)
     else:
@@ -112,7 +126,12 @@ def _reduced(op: BoundOp, t: Tensor, s: Statement, splits: _Splits) -> Statement
     kind = _KIND.get(a.mode)
     if kind is None or reads_itself:
         return replace(s, axes=tuple(axes)) if gone else s
-    named = {n.id for e in a.target.index for n in walk(e) if isinstance(n, Name) and n.kind in ("index", "packindex")}
+    named = {
+        n.id
+        for e in a.target.index
+        for n in walk(e)
+        if isinstance(n, Name) and n.kind in ("index", "packindex")
+    }
     absent = [x for x in axes if x.name not in named]
     moved = [*gone, *absent]
     if not moved:
@@ -128,7 +147,9 @@ def _reduced(op: BoundOp, t: Tensor, s: Statement, splits: _Splits) -> Statement
     decls = tuple(Decl(x.name, x.pack, x.extent, dtype=DType.I64) for x in moved)
     root = Reduce(kind, (*decls, *more), value, dtype=value.dtype)
     reduced = (*((x.name, x) for x in moved), *s.reduced)
-    return Statement(replace(a, value=root, guard=None), tuple(x for x in axes if x not in absent), reduced, s.recur)
+    return Statement(
+        replace(a, value=root, guard=None), tuple(x for x in axes if x not in absent), reduced, s.recur
+    )
 
 
 def _covers(t: Tensor, s: Statement, splits: _Splits) -> bool:
@@ -137,7 +158,9 @@ def _covers(t: Tensor, s: Statement, splits: _Splits) -> bool:
     names = [plain_index(e) for e in a.target.index]
     if a.guard is not None or s.recur is not None or None in names or len(set(names)) != len(names):
         return False
-    if {x.name for x in s.axes} != set(names) or any(isinstance(n, Load) and n.tensor == t.name for n in walk(a.value)):
+    if {x.name for x in s.axes} != set(names) or any(
+        isinstance(n, Load) and n.tensor == t.name for n in walk(a.value)
+    ):
         return False
     own = {x.own for x in splits.values()}
     for n, (extent, _) in zip(names, _dims(t), strict=True):
@@ -160,5 +183,3 @@ def _base(op: BoundOp, t: Tensor, mode: str, splits: _Splits) -> Statement:
 def _ref(a: Axis) -> Expr:
     n = Name(a.name, kind="packindex" if a.pack else "index", dtype=DType.I64)
     return Star(n, dtype=DType.I64) if a.pack else n
-
-

@@ -46,7 +46,8 @@ def _grad(spec: OpSpec, key: BindKey, dialect: str) -> str:
 
 
 def _loop(spec: OpSpec, key: BindKey, dialect: str) -> str:
-    from ..generator.loops import lower, show_loops
+    from ..generator.loops import show_loops
+    from ..generator.lower import lower
 
     return show_loops(lower(normal(spec, key), "cuda" if dialect.startswith("sm_") else "cpu"))
 

@@ -1,6 +1,7 @@
 """Normal -> text: a kernel's translation unit, its symbol, and its row for the runtime's table.
 
-The symbol is `ow_` and a hash of the text without comments, the helper headers it calls, and the dialect: the same meaning
+The symbol is `ow_` and a hash of the text without comments, the helper headers it calls, and the dialect:
+the same meaning
 printed the same way has the same name on every machine.
 
 May import: bound, loops, plan, types, c_like, cpu, cuda, `opwright.resources`.  To add a dialect: see cpu.py.
@@ -16,7 +17,7 @@ from collections.abc import Iterable
 from ... import resources
 from ..bound import BoundOp, KernelText
 from ..errors import LowerError
-from ..loops import lower
+from ..lower import lower
 from .cpu import DIALECTS, print_cpu
 from .cuda import ARCHITECTURES, CudaText, print_cuda
 
@@ -47,7 +48,9 @@ def symbol_of(text: str, dialect: str, headers: tuple[str, ...] = ("scalar.h", "
 
 
 def emit(op: BoundOp, dialect: str) -> KernelText:
-    """Print one Normal program as a whole translation unit.  Raises LowerError (no lowering, or no such dialect)."""
+    """Print one Normal program as a whole translation unit.  Raises LowerError (no lowering, or no such
+    dialect).
+    """
     if dialect not in DIALECTS:
         raise LowerError(f"no CPU dialect `{dialect}`", hint=f"dialects: {', '.join(DIALECTS)}")
     body = print_cpu(lower(op, "cpu"), dialect, _PLACEHOLDER)

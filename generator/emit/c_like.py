@@ -1,17 +1,20 @@
 """Loop -> C: one printer for expressions and statements; a dialect overrides strings.
 
-The text calls the helpers of runtime/include/opwright/{scalar,kernel}.h, which say once how an odometer turns and how a
-sum is blocked.  Half types are stored as 16 bits and computed as float; integers wrap; a product that is added is an fma
+The text calls the helpers of runtime/include/opwright/{scalar,kernel}.h, which say once how an odometer
+turns and how a
+sum is blocked.  Half types are stored as 16 bits and computed as float; integers wrap; a product that is
+added is an fma
 where the dialect has one, written out, so that the text decides the result and not the compiler.
 
-May import: expr, types, bound, loops, errors.  To add a function: its row in `_FUNCTIONS` (or a case in `call`), its text
+May import: expr, types, bound, loops, errors.  To add a function: its row in `_FUNCTIONS` (or a case in
+`call`), its text
 in scalar.h.  To add a dialect: a subclass with other strings; nothing here may ask which dialect it is.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from ..errors import LowerError
@@ -78,10 +81,47 @@ _SMALL = (DType.U8, DType.I8, DType.I16)
 
 #: Functions with one text per compute type, owk_<name>_<dtype>.
 _FUNCTIONS = frozenset(
-    """
-exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh sigmoid
-erf erfc abs sign floor ceil trunc round fmod cdiv tdiv trem fmax fmin order conj
-""".split()
+    [
+        "exp",
+        "exp2",
+        "expm1",
+        "log",
+        "log2",
+        "log10",
+        "log1p",
+        "sqrt",
+        "rsqrt",
+        "sin",
+        "cos",
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "atan2",
+        "sinh",
+        "cosh",
+        "tanh",
+        "asinh",
+        "acosh",
+        "atanh",
+        "sigmoid",
+        "erf",
+        "erfc",
+        "abs",
+        "sign",
+        "floor",
+        "ceil",
+        "trunc",
+        "round",
+        "fmod",
+        "cdiv",
+        "tdiv",
+        "trem",
+        "fmax",
+        "fmin",
+        "order",
+        "conj",
+    ]
 )
 _TESTS = frozenset({"isnan", "isinf", "isfinite", "signbit"})
 
@@ -115,7 +155,9 @@ def _wrap(text: str, have: int, need: int) -> str:
 
 
 class CLike:
-    """Prints the loops of one program.  `host` True while text for the call's prologue is made: names live in `e.`."""
+    """Prints the loops of one program.  `host` True while text for the call's prologue is made: names live
+    in `e.`.
+    """
 
     #: Whether a product that is added becomes one fma.
     fma = True
@@ -227,7 +269,7 @@ class CLike:
 
     def local(self, n: str) -> tuple[str, int]:
         if n in self.operands:
-            walk, _, operand, counter = self.operands[n]
+            _, _, operand, counter = self.operands[n]
             if counter:
                 return f"{operand.name} + {counter} * {operand.name}_s", _ADD
         return n, _ATOM
@@ -347,8 +389,8 @@ class CLike:
         if fn in ("max", "min"):
             c = compute_dtype(d)
             text = self.expr(args[0])
-            for a in args[1:]:
-                text = f"owk_{fn}_{c}({text}, {self.expr(a)})"
+            for more in args[1:]:
+                text = f"owk_{fn}_{c}({text}, {self.expr(more)})"
             return text, _ATOM
         if fn == "rank":
             assert isinstance(args[0], Name)
@@ -650,9 +692,10 @@ class CLike:
         for k, o in enumerate(w.operands):
             self.line(self.pointer(w, k, o))
 
-    def run(self, w: Walk, body: object, before: str, after: str) -> None:
-        """`body` as a function of the operands' steps along the run, called with literal steps where they are 1 or 0."""
-        assert callable(body)
+    def run(self, w: Walk, body: Callable[[], None], before: str, after: str) -> None:
+        """`body` as a function of the operands' steps along the run, called with literal steps where they
+        are 1 or 0.
+        """
         elements = [o.name for o in w.operands if o.kind == "element"]
         params = ", ".join(f"[[maybe_unused]] const int64_t {o.name}_s" for o in w.operands)
         self.enter(w, f"t{w.id}")
@@ -724,7 +767,8 @@ class CLike:
                 self.line(f"OwkAt<{self.width(w)}> a{w.id};")
                 self.line(f"owk_start(e.w{w.id}, a{w.id});")
                 with self.indented(
-                    f"for (int64_t g{w.id} = 0; g{w.id} < e.w{w.id}.total; ++g{w.id}, owk_move(e.w{w.id}, a{w.id}, 1)) {{",
+                    f"for (int64_t g{w.id} = 0; g{w.id} < e.w{w.id}.total; "
+                    f"++g{w.id}, owk_move(e.w{w.id}, a{w.id}, 1)) {{",
                     skip="continue;",
                 ):
                     for k, o in enumerate(w.operands):
@@ -800,7 +844,9 @@ class CLike:
             self.line(f"const {ctype} {s.name} = {s.name}_c.value();")
 
     def tile(self, s: Tile) -> None:
-        """Sums of neighbours: k outside and the tile inside where the tile lies in line, else one sum after the other."""
+        """Sums of neighbours: k outside and the tile inside where the tile lies in line, else one sum after
+        the other.
+        """
         ctype = compute_type(s.dtype)
         lo, hi, count = self.expr(s.lo), self.expr(s.hi), self.expr(s.count)
         self.line(f"{ctype} {s.name}[{s.size}];")
@@ -833,25 +879,27 @@ class CLike:
         for x in along:
             self.shadows[x] = self.stride_name(x)
         parameter = ", ".join(f"const int64_t {self.stride_name(x)}" for x in along)
-        with self.indented(f"const auto {rows} = [&]({parameter}) {self.inline}{{", "};"):
-            with self.indented(f"for (int64_t {s.t} = 0; {s.t} < {count}; ++{s.t}) {{"):
-                with self.indented(
-                    f"{s.name}[{s.t}] = owk_sum<{ctype}>({lo}, {hi}, [&]({ctype} acc, int64_t {s.k}) {self.inline}-> {ctype} {{",
-                    "});",
-                    skip="return acc;",
-                ):
-                    self.block(s.before)
-                    self.block(s.body)
-                    self.line(f"return {self.added('acc', s.value)};")
+        step = f"[&]({ctype} acc, int64_t {s.k}) {self.inline}-> {ctype} {{"
+        with (
+            self.indented(f"const auto {rows} = [&]({parameter}) {self.inline}{{", "};"),
+            self.indented(f"for (int64_t {s.t} = 0; {s.t} < {count}; ++{s.t}) {{"),
+            self.indented(
+                f"{s.name}[{s.t}] = owk_sum<{ctype}>({lo}, {hi}, {step}", "});", skip="return acc;"
+            ),
+        ):
+            self.block(s.before)
+            self.block(s.body)
+            self.line(f"return {self.added('acc', s.value)};")
         self.shadows = saved
         self.line(
             f"if ({self.stride(s.columns)} == 1) {count} == {s.size} ? {columns}({s.size}) : {columns}({count});"
         )
         steps = [self.stride(x) for x in along]
         if along:
-            self.line(f"else if ({' && '.join(f'{x} == 1' for x in steps)}) {rows}({', '.join('1' for _ in steps)});")
+            self.line(
+                f"else if ({' && '.join(f'{x} == 1' for x in steps)}) {rows}({', '.join('1' for _ in steps)});"
+            )
         self.line(f"else {rows}({', '.join(steps)});")
-
 
 
 def _part(d: DType) -> DType:

@@ -5,11 +5,12 @@ May import: c_like, prologue, loops, bound.  To add a dialect: a row in `DIALECT
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from ..loops import LoopProgram, LoopStmt, Nest, Walk
+from ..expr import Expr
+from ..loops import LoopProgram, LoopStmt, Nest
 from .c_like import CLike, unit_strides
-from .prologue import Prologue, walks
+from .prologue import Prologue, walks_in
 
 __all__ = ["DIALECTS", "Cpu", "print_cpu"]
 
@@ -56,9 +57,8 @@ def print_cpu(p: LoopProgram, dialect: str, symbol: str) -> str:
     return "\n".join(c.lines) + "\n"
 
 
-def _body(c: CLike, head: Sequence[str], opening: str, print_body: object) -> None:
+def _body(c: CLike, head: Sequence[str], opening: str, print_body: Callable[[], None]) -> None:
     """A function whose constants are known once its body is printed."""
-    assert callable(print_body)
     start = len(c.lines)
     c.used = {}
     for h in head:
@@ -104,7 +104,7 @@ def _nest(c: CLike, n: Nest, name: str) -> None:
 
 def _launch(c: CLike, pro: Prologue, n: Nest, name: str) -> None:
     """Host text: fill the walks of a nest, then run it."""
-    for w in _walks_of(n.body):
+    for w in walks_in(n.body):
         c.host = True
         pro.set_up(w)
         c.host = False
@@ -122,25 +122,11 @@ def _launch(c: CLike, pro: Prologue, n: Nest, name: str) -> None:
     c.host = False
 
 
-def _walks_of(body: tuple[LoopStmt, ...]) -> list[Walk]:
-    class _One:
-        rules: tuple[Nest, ...] = ()
-        sizes: tuple[object, ...] = ()
-
-        def __init__(self) -> None:
-            self.nests = (Nest(body, None, (), False),)  # type: ignore[arg-type]
-
-    return walks(_One())  # type: ignore[arg-type]
-
-
-def _size(c: CLike, pro: Prologue, dim: str, body: tuple[LoopStmt, ...], value: object) -> None:
-    from ..expr import Expr
-
-    assert isinstance(value, Expr)
+def _size(c: CLike, pro: Prologue, dim: str, body: tuple[LoopStmt, ...], value: Expr) -> None:
     c.line("")
 
     def inner() -> None:
-        for w in _walks_of(body):
+        for w in walks_in(body):
             c.host = True
             pro.set_up(w)
             c.host = False

@@ -1,10 +1,13 @@
 """The CUDA dialects: kernels as device code for NVRTC, and a launcher as host text that plans their launches.
 
-The loops are those of every target; this dialect deals them out.  A nest of independent elements is one grid-stride loop
-(`thread`); a nest of rows gives each row to a block (`block`), where straight code is uniform, independent loops are dealt
+The loops are those of every target; this dialect deals them out.  A nest of independent elements is one
+grid-stride loop
+(`thread`); a nest of rows gives each row to a block (`block`), where straight code is uniform, independent
+loops are dealt
 out by thread, reductions are the block's, and memory written by one thread is read after a barrier.
 
-May import: expr, bound, loops, plan, types, errors, c_like, prologue.  To add an architecture: its name in `ARCHITECTURES`.
+May import: expr, bound, loops, plan, types, errors, c_like, prologue.  To add an architecture: its name in
+`ARCHITECTURES`.
 """
 
 from __future__ import annotations
@@ -14,13 +17,26 @@ from dataclasses import dataclass
 
 from ..bound import BoundOp
 from ..errors import LowerError
-from ..expr import Expr, Name, walk
+from ..expr import Call, Expr, Name, walk
 from ..loops import (
-    Accumulate, ArgBegin, ArgStep, Elem, For, If, Let, LoopProgram, LoopStmt, Nest, Set, Store, Walk, lower,
+    Accumulate,
+    ArgBegin,
+    ArgStep,
+    Elem,
+    For,
+    If,
+    Let,
+    LoopProgram,
+    LoopStmt,
+    Nest,
+    Set,
+    Store,
+    Walk,
 )
+from ..lower import lower
 from ..normal import identity
 from .c_like import CLike, compute_type, storage_type
-from .prologue import Prologue, walks
+from .prologue import Prologue, walks_in
 
 __all__ = ["ARCHITECTURES", "Cuda", "CudaText", "print_cuda"]
 
@@ -29,7 +45,9 @@ ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_103"
 
 @dataclass(frozen=True)
 class CudaText:
-    """One operator for CUDA: device code for NVRTC, and the host text of its launcher (runtime/include/opwright/launch.h)."""
+    """One operator for CUDA: device code for NVRTC, and the host text of its launcher
+    (runtime/include/opwright/launch.h).
+    """
 
     kernel: str
     launcher: str
@@ -47,7 +65,9 @@ class Cuda(CLike):
         super().__init__(program)
         self.block_nest = False
         self.uniform = False
-        self.fills: dict[str, tuple[str, str]] = {}     # member of the kernel's parameter -> type, host expression
+        self.fills: dict[
+            str, tuple[str, str]
+        ] = {}  # member of the kernel's parameter -> type, host expression
 
     # -------------------------------------------------------------------------------------------- strings
     def inf(self, suffix: str) -> str:
@@ -56,7 +76,8 @@ class Cuda(CLike):
     def nan(self, suffix: str) -> str:
         return "__int_as_float(0x7fc00000)" if suffix else "__longlong_as_double(0x7ff8000000000000LL)"
 
-    # -------------------------------------------------------------------------------------------- the kernel's parameter
+    # -------------------------------------------------------------------------------------------- the
+    # kernel's parameter
     def env(self, name: str, ctype: str, source: str | None = None) -> str:
         if self.host:
             return super().env(name, ctype, source)
@@ -75,7 +96,9 @@ class Cuda(CLike):
             self.fills["rows"] = ("char*", "e.rows")
             self.fills["row_bytes"] = ("int64_t", "e.row_bytes")
             self.fills[f"{name}_at"] = ("int64_t", f"e.{name}_at")
-            self.used[name] = f"{ctype}* const {name} = ({ctype}*)(e.rows + blockIdx.x * e.row_bytes + e.{name}_at);"
+            self.used[name] = (
+                f"{ctype}* const {name} = ({ctype}*)(e.rows + blockIdx.x * e.row_bytes + e.{name}_at);"
+            )
             return name
         if b is not None and b.scope == "stack":
             raise LowerError(f"{self.p.op.name}: a tile has no CUDA text")
@@ -84,10 +107,7 @@ class Cuda(CLike):
         self.used[name] = f"{const}{ctype}* const {name} = e.{name};"
         return name
 
-    def call(self, x: object) -> tuple[str, int]:
-        from ..expr import Call
-
-        assert isinstance(x, Call)
+    def call(self, x: Call) -> tuple[str, int]:
         if x.fn == "lane" and not self.host:
             assert isinstance(x.args[0], Name)
             pack = self.p.names[("dim", x.args[0].id)]
@@ -117,7 +137,9 @@ class Cuda(CLike):
         if not self.uniform or s.kind == "serial" or s.step != 1:
             super().loop(s)
             return
-        head = f"for (int64_t {s.var} = {self.expr(s.lo)} + threadIdx.x; {s.var} < {self.expr(s.hi, 10)}; {s.var} += blockDim.x) {{"
+        lo, hi = self.expr(s.lo), self.expr(s.hi, 10)
+        first = "threadIdx.x" if lo == "0" else f"{lo} + threadIdx.x"
+        head = f"for (int64_t {s.var} = {first}; {s.var} < {hi}; {s.var} += blockDim.x) {{"
         with self.indented(head, skip="continue;"):
             self.alone(lambda: self.block(s.body))
         self.barrier()
@@ -135,8 +157,11 @@ class Cuda(CLike):
     def walk(self, w: Walk) -> None:
         g, total = f"g{w.id}", f"e.w{w.id}.total"
         dealt = self.uniform and w.parallel
-        head = (f"for (int64_t {g} = threadIdx.x; {g} < {total}; {g} += blockDim.x) {{" if dealt
-                else f"for (int64_t {g} = 0; {g} < {total}; ++{g}) {{")
+        head = (
+            f"for (int64_t {g} = threadIdx.x; {g} < {total}; {g} += blockDim.x) {{"
+            if dealt
+            else f"for (int64_t {g} = 0; {g} < {total}; ++{g}) {{"
+        )
 
         def body() -> None:
             self.at(w, g)
@@ -150,8 +175,11 @@ class Cuda(CLike):
     def steps(self, w: Walk, lo: str, hi: str) -> None:
         """The outermost walk: rows to blocks, or elements to threads."""
         g, total = f"g{w.id}", f"e.w{w.id}.total"
-        first, step = ("blockIdx.x", "gridDim.x") if self.block_nest else (
-            "blockIdx.x * (int64_t)blockDim.x + threadIdx.x", "gridDim.x * (int64_t)blockDim.x")
+        first, step = (
+            ("blockIdx.x", "gridDim.x")
+            if self.block_nest
+            else ("blockIdx.x * (int64_t)blockDim.x + threadIdx.x", "gridDim.x * (int64_t)blockDim.x")
+        )
         with self.indented(f"for (int64_t {g} = {first}; {g} < {total}; {g} += {step}) {{", skip="continue;"):
             self.at(w, g)
             self.block(w.body)
@@ -199,13 +227,21 @@ class Cuda(CLike):
             return
         w, ctype = s.loop, compute_type(s.dtype)
         blocked = self.blocked(s)
-        self.line(f"OwkCascade<{ctype}> {s.name}_c(e.w{w.id}.total);" if blocked
-                  else f"{ctype} {s.name} = {self.expr(identity(s.kind, s.dtype))};")
-        with self.indented(f"for (int64_t g{w.id} = 0; g{w.id} < e.w{w.id}.total; ++g{w.id}) {{", skip="continue;"):
+        self.line(
+            f"OwkCascade<{ctype}> {s.name}_c(e.w{w.id}.total);"
+            if blocked
+            else f"{ctype} {s.name} = {self.expr(identity(s.kind, s.dtype))};"
+        )
+        with self.indented(
+            f"for (int64_t g{w.id} = 0; g{w.id} < e.w{w.id}.total; ++g{w.id}) {{", skip="continue;"
+        ):
             self.at(w, f"g{w.id}")
             self.block(s.body)
-            self.line(f"{s.name}_c.add({self.expr(s.value)});" if blocked
-                      else f"{s.name} = {self.joined(s.kind, s.dtype, s.name, s.value)};")
+            self.line(
+                f"{s.name}_c.add({self.expr(s.value)});"
+                if blocked
+                else f"{s.name} = {self.joined(s.kind, s.dtype, s.name, s.value)};"
+            )
         if blocked:
             self.line(f"const {ctype} {s.name} = {s.name}_c.value();")
 
@@ -237,7 +273,9 @@ def _exprs(s: LoopStmt) -> list[Expr]:
 
 
 def by_block(p: LoopProgram, n: Nest) -> bool:
-    """Whether a block takes a row: there is something in it to share, and no reuse across rows that a grid would spread."""
+    """Whether a block takes a row: there is something in it to share, and no reuse across rows that a grid
+    would spread.
+    """
     w = n.walk
     if w.mode == "flat":
         return False
@@ -266,7 +304,9 @@ def print_cuda(op: BoundOp, symbol: str, prelude: str) -> tuple[str, str]:
             raise LowerError(f"{op.name}: complex numbers have no CUDA text yet")
     device, host = Cuda(p), Cuda(p)
     pro = Prologue(p, host)
-    named = [(f"{symbol}_rule{k}", n) for k, n in enumerate(p.rules)] + [(f"{symbol}_nest{k}", n) for k, n in enumerate(p.nests)]
+    named = [(f"{symbol}_rule{k}", n) for k, n in enumerate(p.rules)] + [
+        (f"{symbol}_nest{k}", n) for k, n in enumerate(p.nests)
+    ]
     members = [_kernel(device, p, name, n) for name, n in named]
     kernel = prelude + "\n".join(device.lines) + "\n"
     _launcher(host, pro, p, symbol, [(name, n, m) for (name, n), m in zip(named, members, strict=True)])
@@ -284,7 +324,7 @@ def _kernel(c: Cuda, p: LoopProgram, name: str, n: Nest) -> dict[str, tuple[str,
     c.steps(n.walk, "", "")
     c.pad = ""
     body, c.lines = c.lines[start:], c.lines[:start]
-    for w in _walks_of(n):
+    for w in walks_in(n.body):
         c.fills[f"w{w.id}"] = (f"OwkWalk<{c.width(w)}>", f"e.w{w.id}")
     c.fills["error"] = ("OwError*", "e.error")
     c.line("")
@@ -302,16 +342,13 @@ def _kernel(c: Cuda, p: LoopProgram, name: str, n: Nest) -> dict[str, tuple[str,
     return dict(c.fills)
 
 
-def _walks_of(n: Nest) -> list[Walk]:
-    class _One:
-        rules: tuple[Nest, ...] = ()
-        sizes: tuple[object, ...] = ()
-        nests = (n,)
-
-    return walks(_One())  # type: ignore[arg-type]
-
-
-def _launcher(c: Cuda, pro: Prologue, p: LoopProgram, symbol: str, kernels: list[tuple[str, Nest, dict[str, tuple[str, str]]]]) -> None:
+def _launcher(
+    c: Cuda,
+    pro: Prologue,
+    p: LoopProgram,
+    symbol: str,
+    kernels: list[tuple[str, Nest, dict[str, tuple[str, str]]]],
+) -> None:
     ns = f"{symbol}_"
     c.line('#include "opwright/launch.h"')
     c.line("")
@@ -340,7 +377,9 @@ def _launcher(c: Cuda, pro: Prologue, p: LoopProgram, symbol: str, kernels: list
         c.line(f"{ns}::Env e;")
         c.line(f"if ({ns}::bind(c, e, false)) return -(int64_t)c->error->code;")
         c.line("return e.shared_bytes + e.row_bytes * OWK_MOST_BLOCKS;")
-    with c.indented(f'extern "C" int32_t {symbol}_plan(const OwCall* c, OwkLaunch* out, int32_t capacity) {{'):
+    with c.indented(
+        f'extern "C" int32_t {symbol}_plan(const OwCall* c, OwkLaunch* out, int32_t capacity) {{'
+    ):
         c.line(f"using namespace {ns};")
         c.line("Env e;")
         c.line("if (bind(c, e, true)) return -c->error->code;")
@@ -351,18 +390,26 @@ def _launcher(c: Cuda, pro: Prologue, p: LoopProgram, symbol: str, kernels: list
         c.line("return count;")
 
 
-def _plan(c: Cuda, pro: Prologue, p: LoopProgram, name: str, n: Nest, members: dict[str, tuple[str, str]]) -> None:
+def _plan(
+    c: Cuda, pro: Prologue, p: LoopProgram, name: str, n: Nest, members: dict[str, tuple[str, str]]
+) -> None:
     c.host = True
     with c.indented("{"):
-        for w in _walks_of(n):
+        for w in walks_in(n.body):
             pro.set_up(w)
         total = f"e.w{n.walk.id}.total"
         with c.indented(f"if ({total} > 0) {{"):
-            c.line(f"if (count == capacity) return -owk_fail(c->error, OW_E_ABI, -1, -1, -1, {len(p.rules) + len(p.nests)}, capacity);")
+            c.line(
+                "if (count == capacity) return -owk_fail("
+                f"c->error, OW_E_ABI, -1, -1, -1, {len(p.rules) + len(p.nests)}, capacity);"
+            )
             c.line(f"{name}_args a;")
             for member, (ctype, source) in members.items():
                 if ctype.startswith("OwkWalk<"):
-                    c.line(f"if (!owk_to_device({source}, a.{member})) return -owk_fail(c->error, OW_E_RANK, -1, -1, -1, OWK_DEVICE_AXES, {source}.rank);")
+                    c.line(
+                        f"if (!owk_to_device({source}, a.{member})) return -owk_fail("
+                        f"c->error, OW_E_RANK, -1, -1, -1, OWK_DEVICE_AXES, {source}.rank);"
+                    )
                 else:
                     c.line(f"a.{member} = {source};")
             if by_block(p, n):

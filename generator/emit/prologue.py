@@ -1,27 +1,32 @@
-"""The part of a kernel that runs before its loops, on the host: what a call is, what it must satisfy, what shapes it gives.
+"""The part of a kernel that runs before its loops, on the host: what a call is, what it must satisfy, what
+shapes it gives.
 
-Printed once per kernel as `bind`, for the three entry points of abi.h.  It reads attributes, splits physical axes into the
-spec's dims (`N@axis` moves one out, `*N@axes` a set), checks that extents agree, joins broadcast packs, computes derived
+Printed once per kernel as `bind`, for the three entry points of abi.h.  It reads attributes, splits physical
+axes into the
+spec's dims (`N@axis` moves one out, `*N@axes` a set), checks that extents agree, joins broadcast packs,
+computes derived
 and data-dependent extents, checks rules and affine indices, and lays out strides, outputs and workspace in `Env`.
 
-May import: expr, types, bound, loops, errors, c_like.  To add a kind of attribute: a case in `attrs`; a kind of dim: in
+May import: expr, types, bound, loops, errors, c_like.  To add a kind of attribute: a case in `attrs`; a kind
+of dim: in
 `ranks` (how its rank is found) and `extents` (how its value is).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ..bound import Attr, Dim, DimUse, Tensor
 from ..errors import LowerError
-from ..expr import Bin, Call, Expr, Item, Load, Name, Num, Star, Un, walk
-from ..loops import HostCheck, LoopProgram, Walk
+from ..expr import Bin, Call, Expr, Fold, Item, Load, Name, Num, Star, Un, walk
+from ..loops import Accumulate, For, HostCheck, If, LoopProgram, LoopStmt, Tile, Walk
 from ..plan import TILE
 from ..types import DType
 from ..updates import Split, shares
 from .c_like import CLike, compute_type, storage_type
 
-__all__ = ["Prologue"]
+__all__ = ["Prologue", "walks", "walks_in"]
 
 
 @dataclass
@@ -61,7 +66,9 @@ class Prologue:
         return next(k for k, a in enumerate(self.op.attrs) if a.name == n)
 
     def attr_of(self, n: str) -> Attr:
-        """The attribute that a dim sits at; a set of axes that the call left out has no slot, and means all axes."""
+        """The attribute that a dim sits at; a set of axes that the call left out has no slot, and means all
+        axes.
+        """
         return next((a for a in self.op.attrs if a.name == n), Attr(n, "axes", DType.I64))
 
     def absent_axes(self) -> list[str]:
@@ -88,6 +95,10 @@ class Prologue:
         got: object = 0,
     ) -> str:
         return f"return owk_fail(error, {code}, {which}, {arg}, {axis}, {want}, {got});"
+
+    def refuse(self, test: str, code: str, note: str = "", **fields: object) -> None:
+        """Print that a call is refused where `test` holds."""
+        self.c.line(f"if ({test}) {self.fail(code, **fields)}" + (f"  // {note}" if note else ""))
 
     # -------------------------------------------------------------------------------------------- Env
     def env(self) -> list[str]:
@@ -189,8 +200,11 @@ class Prologue:
     def needs_aligning(self, tensor: str, k: int, pack: str) -> bool:
         t = self.op.tensor(tensor)
         mine = self.dims(t)[k].extent
-        return not t.expand and isinstance(mine, Name) and mine.id != pack and (
-            shares(self.op, mine.id, pack) or shares(self.op, pack, mine.id)
+        return (
+            not t.expand
+            and isinstance(mine, Name)
+            and mine.id != pack
+            and (shares(self.op, mine.id, pack) or shares(self.op, pack, mine.id))
         )
 
     def aligned_name(self, tensor: str, k: int, pack: str) -> str:
@@ -211,7 +225,8 @@ class Prologue:
         line("e.error = error;")
         n_in = 1 + max(self.slot.values(), default=-1)
         line(
-            f"if (c->abi != OW_ABI || c->n_in < {n_in} || c->n_out < {len(self.op.outputs)} || c->n_attr < {len(self.op.attrs)})"
+            f"if (c->abi != OW_ABI || c->n_in < {n_in} || "
+            f"c->n_out < {len(self.op.outputs)} || c->n_attr < {len(self.op.attrs)})"
         )
         line(f"  {self.fail('OW_E_ABI', want='OW_ABI', got='c->abi')}")
         self.attrs()
@@ -219,8 +234,10 @@ class Prologue:
             k = self.slot[t.name]
             n = f"{self.tensor(t.name)}_t"
             line(f"const OwTensor* const {n} = c->in[{k}];")
-            line(
-                f"if (!{n} || {n}->dtype.bits != {8 * t.dtype.bytes} || {n}->ndim > OW_MAX_RANK) {self.fail('OW_E_ABI', arg=k)}"
+            self.refuse(
+                f"!{n} || {n}->dtype.bits != {8 * t.dtype.bytes} || {n}->ndim > OW_MAX_RANK",
+                "OW_E_ABI",
+                arg=k,
             )
             const = storage_type(t.dtype)
             line(f"e.{self.tensor(t.name)} = (const {const}*)owk_data({n});")
@@ -250,14 +267,12 @@ class Prologue:
                 continue
             if a.kind in ("ints", "floats"):
                 length = self.length(a)
-                line(
-                    f"if ({at}.count != {length}) {self.fail('OW_E_ABI', arg=k, want=length, got=f'{at}.count')}"
-                )
+                self.refuse(f"{at}.count != {length}", "OW_E_ABI", arg=k, want=length, got=f"{at}.count")
                 if length:
                     field_ = "f" if a.kind == "floats" else "i"
                     line(f"for (int32_t k = 0; k < {length}; ++k) e.{n}[k] = {at}.{field_}[k];")
                 continue
-            line(f"if ({at}.count < 1) {self.fail('OW_E_ABI', arg=k, want=1, got=f'{at}.count')}")
+            self.refuse(f"{at}.count < 1", "OW_E_ABI", arg=k, want=1, got=f"{at}.count")
             if a.dtype is DType.BOOL:
                 line(f"e.{n} = {at}.i[0] != 0;")
             elif a.dtype.is_float:
@@ -267,7 +282,9 @@ class Prologue:
 
     # -------------------------------------------------------------------------------------------- ranks
     def ranks(self) -> None:
-        """Ranks of packs, and where each input's dims sit; inputs whose only unknown pack is solved by their rank come first."""
+        """Ranks of packs, and where each input's dims sit; inputs whose only unknown pack is solved by their
+        rank come first.
+        """
         for d in self.op.dims:
             if d.pack and d.rank is not None and not d.broadcast:
                 name = f"{self.dim(d.name)}_rank"
@@ -320,13 +337,13 @@ class Prologue:
                 else f"const int32_t {rank} = {n}->ndim;"
             )
             if terms != "0":
-                line(f"if ({rank} < 0) {self.fail('OW_E_RANK', arg=arg, want=terms, got=f'{n}->ndim')}")
+                self.refuse(f"{rank} < 0", "OW_E_RANK", arg=arg, want=terms, got=f"{n}->ndim")
             own = {pack: rank}
             if not self.broadcast(pack):
                 self.pack_rank[pack] = rank
         else:
             own = {}
-            line(f"if ({n}->ndim != {terms}) {self.fail('OW_E_RANK', arg=arg, want=terms, got=f'{n}->ndim')}")
+            self.refuse(f"{n}->ndim != {terms}", "OW_E_RANK", arg=arg, want=terms, got=f"{n}->ndim")
         self.locate(t, f"{n}->ndim", own)
 
     def rank_terms(self, t: Tensor, skip: str | None = None) -> str:
@@ -378,7 +395,7 @@ class Prologue:
         k = self.attr_at(name)
         empty = "true" if self.attr_of(name).empty_all else "false"
         line(f"const int32_t {n}_bad = owk_norm_axes(&c->attr[{k}], {rank}, {empty}, &e.{n}, &{n}_mask);")
-        line(f"if ({n}_bad >= 0) {self.fail('OW_E_AXIS', arg=k, want=rank, got=f'c->attr[{k}].i[{n}_bad]')}")
+        self.refuse(f"{n}_bad >= 0", "OW_E_AXIS", arg=k, want=rank, got=f"c->attr[{k}].i[{n}_bad]")
 
     def axis_attr(self, name: str, rank: str) -> None:
         """Normalise a single axis once; its place is `<name>_axis`."""
@@ -388,9 +405,7 @@ class Prologue:
         k, n = self.attr_at(name), self.attr(name)
         line = self.c.line
         line(f"int32_t {n}_axis;")
-        line(
-            f"if (!owk_norm_axis(e.{n}, {rank}, &{n}_axis)) {self.fail('OW_E_AXIS', arg=k, want=rank, got=f'e.{n}')}"
-        )
+        self.refuse(f"!owk_norm_axis(e.{n}, {rank}, &{n}_axis)", "OW_E_AXIS", arg=k, want=rank, got=f"e.{n}")
         line(f"e.{n} = {n}_axis;")
 
     def locate(self, t: Tensor, rank: str, own: dict[str, str]) -> None:
@@ -414,13 +429,17 @@ class Prologue:
                 x, y = axes[i], axes[j]
                 assert x is not None
                 assert y is not None
-                line(
-                    f"if ({self.attr(x)}_axis == {self.attr(y)}_axis) "
-                    + self.fail("OW_E_AXIS", arg=self.attr_at(y), want=rank, got=f"{self.attr(y)}_axis")
+                self.refuse(
+                    f"{self.attr(x)}_axis == {self.attr(y)}_axis",
+                    "OW_E_AXIS",
+                    arg=self.attr_at(y),
+                    want=rank,
+                    got=f"{self.attr(y)}_axis",
                 )
         line(f"[[maybe_unused]] const OwkOrder {order} = owk_free_axes({rank}, {' | '.join(masks) or '0'});")
         w = _Where(rank, order)
-        fixed, packs = 0, []
+        fixed = 0
+        packs: list[str] = []
         for k, d in enumerate(t.dims):
             first = " + ".join([*packs, *([str(fixed)] if fixed or not packs else [])])
             if d.at is not None:
@@ -460,7 +479,7 @@ class Prologue:
                 self.c.line(f"e.{n} = e.{self.dim(d.expr.id)};")
             else:
                 self.c.line(f"e.{n} = {self.expr(d.expr)};")
-                self.c.line(f"if (e.{n} < 0) {self.fail('OW_E_SHAPE', arg=self.origin(d.expr), got=f'e.{n}')}")
+                self.refuse(f"e.{n} < 0", "OW_E_SHAPE", arg=self.origin(d.expr), got=f"e.{n}")
             self.known.add(d.name)
             self.ask()
         for t in self.op.inputs:
@@ -500,7 +519,8 @@ class Prologue:
     def positions(self, t: Tensor) -> tuple[list[str], str]:
         """Where each dim's lanes stand among the tensor's aligned axes, and how many there are."""
         at: list[str] = []
-        fixed, packs = 0, list[str]()
+        fixed = 0
+        packs: list[str] = []
         for d in self.dims(t):
             at.append(" + ".join([*packs, *([str(fixed)] if fixed or not packs else [])]))
             if d.pack:
@@ -516,14 +536,18 @@ class Prologue:
         n, arg = f"{self.tensor(t.name)}_t", self.slot[t.name]
         at, total = self.positions(t)
         if not self.dims(t):
-            line(f"if ({n}->ndim != 0) {self.fail('OW_E_SHAPE', arg=arg, got=f'{n}->ndim')}")
+            self.refuse(f"{n}->ndim != 0", "OW_E_SHAPE", arg=arg, got=f"{n}->ndim")
         for k, d in enumerate(self.dims(t)):
             if d.pack:
                 pack = self.dim(d.extent.id)  # type: ignore[attr-defined]
                 line(f"for (int32_t l = 0; l < e.{pack}.rank; ++l)")
-                line(f"  if (owk_expand(error, {n}, {total}, {at[k]} + l, e.{pack}.dim[l], {arg})) return error->code;")
+                line(
+                    f"  if (owk_expand(error, {n}, {total}, {at[k]} + l, e.{pack}.dim[l], {arg})) return error->code;"
+                )
             else:
-                line(f"if (owk_expand(error, {n}, {total}, {at[k]}, {self.expr(d.extent)}, {arg})) return error->code;")
+                line(
+                    f"if (owk_expand(error, {n}, {total}, {at[k]}, {self.expr(d.extent)}, {arg})) return error->code;"
+                )
         self.expand_strides(t, f"{n}->ndim", f"{n}->shape", f"{n}->strides")
 
     def expand_strides(self, t: Tensor, rank: str, shape: str, strides: str) -> None:
@@ -535,7 +559,9 @@ class Prologue:
             if d.pack:
                 pack = self.dim(d.extent.id)  # type: ignore[attr-defined]
                 line(f"for (int32_t l = 0; l < e.{pack}.rank; ++l)")
-                line(f"  e.{n}_p{k}[l] = owk_expand_stride({rank}, {shape}, {strides}, {total}, {at[k]} + l);")
+                line(
+                    f"  e.{n}_p{k}[l] = owk_expand_stride({rank}, {shape}, {strides}, {total}, {at[k]} + l);"
+                )
             else:
                 line(f"e.{n}_s{k} = owk_expand_stride({rank}, {shape}, {strides}, {total}, {at[k]});")
 
@@ -570,10 +596,16 @@ class Prologue:
             mine = self.dims(t)[k].extent
             assert isinstance(mine, Name)
             if role == "input" and self.broadcast(mine.id):
-                order, first, rank = self.where[tensor].pack[[i for i, d in enumerate(t.dims) if not d.keep][k]]
-                self.c.line(f"owk_join_strides({self.tensor(tensor)}_t, {order}, {first}, {rank}, {whole}, {name});")
+                order, first, rank = self.where[tensor].pack[
+                    [i for i, d in enumerate(t.dims) if not d.keep][k]
+                ]
+                self.c.line(
+                    f"owk_join_strides({self.tensor(tensor)}_t, {order}, {first}, {rank}, {whole}, {name});"
+                )
             else:
-                self.c.line(f"owk_align(e.{self.dim(mine.id)}, e.{self.tensor(tensor)}_p{k}, {whole}, {name});")
+                self.c.line(
+                    f"owk_align(e.{self.dim(mine.id)}, e.{self.tensor(tensor)}_p{k}, {whole}, {name});"
+                )
 
     def source(self, d: Dim) -> None:
         line = self.c.line
@@ -607,10 +639,17 @@ class Prologue:
 
     def uses(self, dim: str) -> bool:
         """Whether any tensor, axis or derived extent needs this dim."""
-        exprs = [u.extent for t in (*self.op.outputs, *self.op.temps, *self.op.inputs) for u in t.dims if not t.expand]
+        exprs = [
+            u.extent
+            for t in (*self.op.outputs, *self.op.temps, *self.op.inputs)
+            for u in t.dims
+            if not t.expand
+        ]
         exprs += [a.extent for s in self.op.body for a in (*s.axes, *(r for _, r in s.reduced))]
         exprs += [d.expr for d in self.op.dims if d.expr is not None] + [r.expr for r in self.op.rules]
-        return any(isinstance(n, Name) and n.id == dim and n.kind in ("dim", "pack") for e in exprs for n in walk(e))
+        return any(
+            isinstance(n, Name) and n.id == dim and n.kind in ("dim", "pack") for e in exprs for n in walk(e)
+        )
 
     def ones(self, t: Tensor, k: int) -> None:
         """A kept dim of an input (the adjoint of one that was put back) has extent 1."""
@@ -621,14 +660,20 @@ class Prologue:
             self.c.line(f"for (int32_t l = 0; l < {rank}; ++l)")
             axes = [f"{order}.axis[{first} + l]"]
         for axis in axes:
-            self.c.line(f"{'  ' if k in w.pack else ''}if ({n}->shape[{axis}] != 1) "
-                        + self.fail("OW_E_SHAPE", arg=self.slot[t.name], axis=axis, want=1, got=f"{n}->shape[{axis}]"))
+            self.c.line(
+                f"{'  ' if k in w.pack else ''}if ({n}->shape[{axis}] != 1) "
+                + self.fail("OW_E_SHAPE", arg=self.slot[t.name], axis=axis, want=1, got=f"{n}->shape[{axis}]")
+            )
 
     def agree(self, t: Tensor, k: int, want: str) -> None:
         n, axis = f"{self.tensor(t.name)}_t", self.where[t.name].scalar[k]
-        self.c.line(
-            f"if ({n}->shape[{axis}] != {want}) "
-            + self.fail("OW_E_SHAPE", arg=self.slot[t.name], axis=axis, want=want, got=f"{n}->shape[{axis}]")
+        self.refuse(
+            f"{n}->shape[{axis}] != {want}",
+            "OW_E_SHAPE",
+            arg=self.slot[t.name],
+            axis=axis,
+            want=want,
+            got=f"{n}->shape[{axis}]",
         )
 
     def strides(self) -> None:
@@ -651,7 +696,8 @@ class Prologue:
                 order, first, rank = w.pack[k]
                 if t.role == "input" and self.broadcast(d.extent.id):
                     line(
-                        f"owk_join_strides({handle}, {order}, {first}, {rank}, e.{self.dim(d.extent.id)}, e.{n}_p{entry});"
+                        f"owk_join_strides({handle}, {order}, {first}, {rank}, "
+                        f"e.{self.dim(d.extent.id)}, e.{n}_p{entry});"
                     )
                 else:
                     line(f"owk_take_strides({handle}, {order}, {first}, {rank}, e.{n}_p{entry});")
@@ -669,7 +715,7 @@ class Prologue:
             n = self.dim(s.dim)
             line(f"e.{n} = size_{n}(e);")
             line("if (error->code) return error->code;")
-            line(f"if (e.{n} < 0) {self.fail('OW_E_SHAPE', arg=self.origin(self.op.dim(s.dim).expr), got=f'e.{n}')}")
+            self.refuse(f"e.{n} < 0", "OW_E_SHAPE", arg=self.origin(self.op.dim(s.dim).expr), got=f"e.{n}")
 
     def host_check(self, chk: HostCheck) -> None:
         """An affine index at the ends of its axes; see `_host_vars` for why the ends suffice."""
@@ -682,16 +728,24 @@ class Prologue:
             have, want = f"e.{self.dim(chk.index.id)}", f"e.{self.dim(chk.extent.id)}"
             with self.c.indented(f"if ({counts}) {{"):
                 line(f"const int32_t axis = owk_outside({have}, {want});")
-                line(f"if (axis >= 0) {self.fail('OW_E_INDEX', axis='axis', want=f'{want}.dim[axis]', got=f'{have}.dim[axis] - 1')}")
-                line(f"if ({have}.rank != {want}.rank) {self.fail('OW_E_INDEX', want=f'{want}.rank', got=f'{have}.rank')}")
+                self.refuse(
+                    "axis >= 0",
+                    "OW_E_INDEX",
+                    axis="axis",
+                    want=f"{want}.dim[axis]",
+                    got=f"{have}.dim[axis] - 1",
+                )
+                self.refuse(
+                    f"{have}.rank != {want}.rank", "OW_E_INDEX", want=f"{want}.rank", got=f"{have}.rank"
+                )
             return
         low, high = self.ends(chk.index, axes)
         extent = self.expr(chk.extent)
         with self.c.indented(f"if ({counts}) {{"):
             line(f"const int64_t low = {low};")
             line(f"const int64_t high = {high};")
-            line(f"if (low < 0) {self.fail('OW_E_INDEX', want=extent, got='low')}")
-            line(f"if (high >= {extent}) {self.fail('OW_E_INDEX', want=extent, got='high')}")
+            self.refuse("low < 0", "OW_E_INDEX", want=extent, got="low")
+            self.refuse(f"high >= {extent}", "OW_E_INDEX", want=extent, got="high")
 
     def ends(self, x: Expr, axes: dict[str, Expr]) -> tuple[str, str]:
         """C expressions of the least and the greatest value."""
@@ -738,7 +792,7 @@ class Prologue:
             line(f"const OwTensor* const {handle} = run ? c->out[{i}] : nullptr;")
             with self.c.indented("if (run) {"):
                 arg = f"c->n_in + {i}"
-                line(f"if (!{handle} || {handle}->dtype.bits != {8 * t.dtype.bytes}) {self.fail('OW_E_ABI', arg=arg)}")
+                self.refuse(f"!{handle} || {handle}->dtype.bits != {8 * t.dtype.bytes}", "OW_E_ABI", arg=arg)
                 line(f"if (owk_same_shape(error, {handle}, e.{n}_shape, {arg})) return error->code;")
                 line(f"e.{n} = ({storage_type(t.dtype)}*)owk_data({handle});")
                 if t.expand:
@@ -751,7 +805,7 @@ class Prologue:
         n = self.tensor(t.name)
         rank = f"{n}_rank"
         line(f"const int32_t {rank} = {self.rank_terms(t)};")
-        line(f"if ({rank} > OW_MAX_RANK) {self.fail('OW_E_RANK', want='OW_MAX_RANK', got=rank)}")
+        self.refuse(f"{rank} > OW_MAX_RANK", "OW_E_RANK", want="OW_MAX_RANK", got=rank)
         self.locate(t, rank, {})
         w = self.where[t.name]
         line(f"e.{n}_shape.rank = {rank};")
@@ -765,8 +819,13 @@ class Prologue:
             else:
                 line(f"e.{n}_shape.dim[{w.scalar[k]}] = {'1' if d.keep else self.expr(d.extent)};")
                 if not d.keep and not isinstance(d.extent, (Num, Name)):
-                    line(f"if (e.{n}_shape.dim[{w.scalar[k]}] < 0) "
-                         + self.fail("OW_E_SHAPE", arg=self.origin(d.extent), axis=w.scalar[k], got=f"e.{n}_shape.dim[{w.scalar[k]}]"))
+                    self.refuse(
+                        f"e.{n}_shape.dim[{w.scalar[k]}] < 0",
+                        "OW_E_SHAPE",
+                        arg=self.origin(d.extent),
+                        axis=w.scalar[k],
+                        got=f"e.{n}_shape.dim[{w.scalar[k]}]",
+                    )
 
     def buffers(self) -> None:
         """Row-major strides of temporaries, and where they lie: shared ones first, then a stretch per thread."""
@@ -784,7 +843,10 @@ class Prologue:
                 if t.expand and t.like is not None:
                     like = f"{self.tensor(t.like)}_t"
                     line("int64_t stride[OW_MAX_RANK];")
-                    line(f"for (int32_t k = {like}->ndim - 1; k >= 0; --k) {{ stride[k] = count; count *= {like}->shape[k]; }}")
+                    line(
+                        f"for (int32_t k = {like}->ndim - 1; k >= 0; --k) "
+                        f"{{ stride[k] = count; count *= {like}->shape[k]; }}"
+                    )
                     self.expand_strides(t, f"{like}->ndim", f"{like}->shape", "stride")
                 else:
                     for k, extent, pack in reversed(b.dims):
@@ -804,8 +866,11 @@ class Prologue:
         line = self.c.line
         if self.p.buffers or self.first_byte != "0":
             line(f"const int64_t bytes = e.shared_bytes + e.row_bytes * {self.slots};")
-            line(
-                f"if (bytes > 0 && (!c->workspace || c->workspace_bytes < bytes)) {self.fail('OW_E_WORKSPACE', want='bytes', got='c->workspace_bytes')}"
+            self.refuse(
+                "bytes > 0 && (!c->workspace || c->workspace_bytes < bytes)",
+                "OW_E_WORKSPACE",
+                want="bytes",
+                got="c->workspace_bytes",
             )
             if any(b.scope == "thread" for b in self.p.buffers):
                 line("e.rows = (char*)c->workspace + e.shared_bytes;")
@@ -813,18 +878,24 @@ class Prologue:
         twins = set(self.p.twins)
         for i, o in outs:
             h = f"{self.tensor(o)}_t"
-            line(f"if (owk_folded({h})) {self.fail('OW_E_OVERLAP', arg=f'c->n_in + {i}')}")
+            self.refuse(f"owk_folded({h})", "OW_E_OVERLAP", arg=f"c->n_in + {i}")
             line(f"[[maybe_unused]] const OwkSpan {self.tensor(o)}_span = owk_span({h});")
         for i, o in outs:
             for j, other in outs[:i]:
-                line(
-                    f"if (owk_meet({self.tensor(o)}_span, {self.tensor(other)}_span)) {self.fail('OW_E_OVERLAP', arg=f'c->n_in + {i}', got=f'c->n_in + {j}')}"
+                self.refuse(
+                    f"owk_meet({self.tensor(o)}_span, {self.tensor(other)}_span)",
+                    "OW_E_OVERLAP",
+                    arg=f"c->n_in + {i}",
+                    got=f"c->n_in + {j}",
                 )
             for t in self.op.inputs:
                 h = f"{self.tensor(t.name)}_t"
                 same = f" && !owk_twins({self.tensor(o)}_t, {h})" if (o, t.name) in twins else ""
-                line(
-                    f"if (owk_meet({self.tensor(o)}_span, owk_span({h})){same}) {self.fail('OW_E_OVERLAP', arg=f'c->n_in + {i}', got=self.slot[t.name])}"
+                self.refuse(
+                    f"owk_meet({self.tensor(o)}_span, owk_span({h})){same}",
+                    "OW_E_OVERLAP",
+                    arg=f"c->n_in + {i}",
+                    got=self.slot[t.name],
                 )
 
     # -------------------------------------------------------------------------------------------- walks
@@ -838,7 +909,8 @@ class Prologue:
                 assert isinstance(a.extent, Name)
                 rows = [self.lane_pack(w, k, a.name, a.extent.id) for k in range(width)]
                 line(
-                    f"{{ const int64_t* const s[{width}] = {{{', '.join(rows)}}}; owk_axes(e.w{w.id}, e.{self.dim(a.extent.id)}, s); }}"
+                    f"{{ const int64_t* const s[{width}] = {{{', '.join(rows)}}}; "
+                    f"owk_axes(e.w{w.id}, e.{self.dim(a.extent.id)}, s); }}"
                 )
             else:
                 extent = (
@@ -886,20 +958,21 @@ class Prologue:
 
 
 def _count(extent: Expr, pack: bool) -> Expr:
-    from ..expr import Fold
-
     return Fold("prod", extent, dtype=DType.I64) if pack else extent
 
 
 def walks(p: LoopProgram) -> list[Walk]:
     """Every walk of a program, in the order of their numbers."""
+    stmts = [s for n in (*p.rules, *p.nests) for s in n.body] + [s for z in p.sizes for s in z.body]
+    return walks_in(stmts)
+
+
+def walks_in(stmts: Iterable[LoopStmt]) -> list[Walk]:
+    """Every walk in statements, in the order of their numbers."""
     found: dict[int, Walk] = {}
 
-    def go(stmts: object) -> None:
-        from ..loops import Accumulate, For, If, Tile
-
-        assert isinstance(stmts, tuple)
-        for s in stmts:
+    def go(body: Iterable[LoopStmt]) -> None:
+        for s in body:
             match s:
                 case Walk():
                     found[s.id] = s
@@ -917,8 +990,5 @@ def walks(p: LoopProgram) -> list[Walk]:
                     go(a)
                     go(b)
 
-    for n in (*p.rules, *p.nests):
-        go(n.body)
-    for s in p.sizes:
-        go(s.body)
+    go(stmts)
     return [found[k] for k in sorted(found)]

@@ -1,4 +1,6 @@
-"""The Loop level: what is fused, where temporaries live, what is hoisted and checked, and what the verifier refuses."""
+"""The Loop level: what is fused, where temporaries live, what is hoisted and checked, and what the verifier
+refuses.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,19 @@ from opwright.generator.bind import bind, key_for_call
 from opwright.generator.bound import BoundOp
 from opwright.generator.errors import LowerError
 from opwright.generator.expr import Decl, Load, Num, Reduce
-from opwright.generator.loops import Accumulate, For, Let, Local, LoopProgram, Store, Tile, Walk, lower, show_loops, verify
+from opwright.generator.loops import (
+    Accumulate,
+    For,
+    Let,
+    Local,
+    LoopProgram,
+    Store,
+    Tile,
+    Walk,
+    show_loops,
+    verify,
+)
+from opwright.generator.lower import lower
 from opwright.generator.normal import normalise
 from opwright.generator.spec import load_spec_text
 from opwright.generator.types import DType, Operand
@@ -22,7 +36,10 @@ def normal(body: str, ranks: dict[str, int | None], dtype: str = "f32", **attrs:
     """The Normal program of a spec given by its fields from `inputs` on."""
     head = "op: under_test\ntypes: {T: float, A: accum(T)}\n" if "types:" not in body else "op: under_test\n"
     spec = load_spec_text(head + body + "grad: {none: not under test}\n")[0]
-    operands = {n: None if r is None else Operand(DType("i64" if n.startswith("i") else dtype), r) for n, r in ranks.items()}
+    operands = {
+        n: None if r is None else Operand(DType("i64" if n.startswith("i") else dtype), r)
+        for n, r in ranks.items()
+    }
     return normalise(bind(spec, key_for_call(spec, operands, attrs).key))
 
 
@@ -77,24 +94,34 @@ def test_a_reduction_within_the_row_is_a_scalar() -> None:
 
 
 def test_pointwise_chains_are_one_flat_run() -> None:
-    p = lower(normal("""dims: {B: broadcast}
+    p = lower(
+        normal(
+            """dims: {B: broadcast}
 inputs: {a: "T[*B]", b: "T[*B]"}
 outputs: {y: "T[*B]"}
 compute: |
   t[*B] = A(a[*B]) * A(b[*B])
   y[*B] = T(exp(t[*B]) + t[*B])
-""", {"a": 2, "b": 1}))
+""",
+            {"a": 2, "b": 1},
+        )
+    )
     assert [w.mode for w in find(p, Walk)] == ["flat"]
     assert not p.buffers
 
 
 def test_another_place_of_a_temporary_needs_another_nest() -> None:
-    p = lower(normal("""inputs: {x: "T[N]"}
+    p = lower(
+        normal(
+            """inputs: {x: "T[N]"}
 outputs: {y: "T[N]"}
 compute: |
   t[i] = exp(A(x[i]))
   y[i] = T(t[N - 1 - i] + t[i])
-""", {"x": 1}))
+""",
+            {"x": 1},
+        )
+    )
     assert len(p.nests) == 2
     assert [(b.tensor, b.scope) for b in p.buffers] == [("t", "global")]
 
@@ -108,53 +135,82 @@ def test_matrix_products_are_tiled_along_memory() -> None:
 
 
 def test_a_sum_along_memory_is_not_tiled() -> None:
-    p = lower(normal("""inputs: {x: "T[M, N]"}
+    p = lower(
+        normal(
+            """inputs: {x: "T[M, N]"}
 outputs: {y: "T[M]"}
 compute: |
   y[m] = T(sum[n](A(x[m, n])))
-""", {"x": 2}))
+""",
+            {"x": 2},
+        )
+    )
     assert not find(p, Tile)
 
 
 def test_a_guard_narrows_the_loop() -> None:
-    p = lower(normal("""inputs: {x: "T[N]"}
+    p = lower(
+        normal(
+            """inputs: {x: "T[N]"}
 outputs: {y: "T[N]"}
 compute: |
   y[i] = T(sum[j](A(x[j]) if j <= i else 0))
-""", {"x": 1}))
+""",
+            {"x": 1},
+        )
+    )
     loop = find(p, Accumulate)[0].loop
     assert isinstance(loop, For)
     assert "min(N, i + 1)" in show_loops(p)
 
 
 def test_a_guard_proves_an_index() -> None:
-    p = lower(normal("""inputs: {x: "T[N]"}
+    p = lower(
+        normal(
+            """inputs: {x: "T[N]"}
 attrs: {shift: {type: int}}
 outputs: {y: "T[N]"}
 compute: |
   y[i] = x[i - shift] if 0 <= i - shift < N else T(0)
-""", {"x": 1}, shift=1))
+""",
+            {"x": 1},
+            shift=1,
+        )
+    )
     assert not p.checks
     assert "check" not in show_loops(p)
 
 
 def test_affine_indices_are_checked_once_on_the_host() -> None:
-    p = lower(normal("""inputs: {x: "T[N]"}
+    p = lower(
+        normal(
+            """inputs: {x: "T[N]"}
 attrs: {size: {type: int}, start: {type: int}, step: {type: int}}
 outputs: {y: "T[size]"}
 compute: |
   y[i] = x[start + i * step]
-""", {"x": 1}, size=1, start=0, step=1))
+""",
+            {"x": 1},
+            size=1,
+            start=0,
+            step=1,
+        )
+    )
     assert len(p.checks) == 1
     assert "  check 0 <= start + i * step < N" in show_loops(p).splitlines()
 
 
 def test_indices_from_memory_are_checked_where_they_are_read() -> None:
-    p = lower(normal("""inputs: {w: "T[V, D]", i: "i64[L]"}
+    p = lower(
+        normal(
+            """inputs: {w: "T[V, D]", i: "i64[L]"}
 outputs: {y: "T[L, D]"}
 compute: |
   y[l, d] = w[i[l], d]
-""", {"w": 2, "i": 1}))
+""",
+            {"w": 2, "i": 1},
+        )
+    )
     text = show_loops(p)
     assert not p.checks
     # once per row, not per element
@@ -162,22 +218,32 @@ compute: |
 
 
 def test_loads_under_a_condition_stay_there() -> None:
-    p = lower(normal("""inputs: {x: "T[N]", i: "i64[N]"}
+    p = lower(
+        normal(
+            """inputs: {x: "T[N]", i: "i64[N]"}
 outputs: {y: "T[N]"}
 compute: |
   y[n] = x[i[n]] if i[n] >= 0 else T(0)
-""", {"x": 1, "i": 1}))
+""",
+            {"x": 1, "i": 1},
+        )
+    )
     lines = [line.strip() for line in show_loops(p).splitlines()]
     at = lines.index("if i_p[0] >= 0")
     assert lines[at + 1].startswith("check")
 
 
 def test_invariants_leave_the_loop() -> None:
-    p = lower(normal("""inputs: {x: "T[M, N]", g: "T[M]"}
+    p = lower(
+        normal(
+            """inputs: {x: "T[M, N]", g: "T[M]"}
 outputs: {y: "T[M, N]"}
 compute: |
   y[m, n] = T(sum[k in N](A(x[m, k]) * exp(A(g[m])) if k <= n else 0))
-""", {"x": 2, "g": 1}))
+""",
+            {"x": 2, "g": 1},
+        )
+    )
     text = show_loops(p)
     assert text.count("exp(") == 2  # the statement and one place
     assert text.rindex("exp(") < text.index("for k")
@@ -200,23 +266,34 @@ compute: |
 
 
 def test_updates_along_absent_axes_are_reductions() -> None:
-    p = lower(normal("""inputs: {x: "T[M, N]"}
+    p = lower(
+        normal(
+            """inputs: {x: "T[M, N]"}
 outputs: {y: "T[N]"}
 compute: |
   y[n] += x[m, n]
-""", {"x": 2}))
+""",
+            {"x": 2},
+        )
+    )
     assert len(p.nests) == 1
     assert [s.mode for s in find(p, Store)] == ["="]
     assert len(find(p, Accumulate)) + len(find(p, Tile)) == 1
 
 
 def test_scatters_keep_their_order_and_start_from_a_base() -> None:
-    p = lower(normal("""inputs: {x: "T[L, D]", i: "i64[L]"}
+    p = lower(
+        normal(
+            """inputs: {x: "T[L, D]", i: "i64[L]"}
 attrs: {size: {type: int}}
 outputs: {y: "T[size, D]"}
 compute: |
   y[i[l], d] += x[l, d]
-""", {"x": 2, "i": 1}, size=3))
+""",
+            {"x": 2, "i": 1},
+            size=3,
+        )
+    )
     base, update = p.nests
     assert base.parallel
     assert not update.parallel
@@ -246,7 +323,10 @@ def test_every_program_shows_and_verifies() -> None:
     [
         (Let("t", Local("nobody", dtype=DType.F32)), "read before it is set"),
         (Let("t", Load("x", (), dtype=DType.F32)), "left at the Loop level"),
-        (Let("t", Reduce("sum", (Decl("k"),), Num(1, dtype=DType.F32), dtype=DType.F32)), "left at the Loop level"),
+        (
+            Let("t", Reduce("sum", (Decl("k"),), Num(1, dtype=DType.F32), dtype=DType.F32)),
+            "left at the Loop level",
+        ),
         (Let("t", Num(1)), "has no type"),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+# ruff: noqa: E501  (statements of specs are read whole)
+
 ADD = """
 op: add
 types: {T: "promote(a, b, alpha)", A: accum(T)}

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import specs
 from kernels import Library, Refused, bound, dialect, parsed, placed, run
 
+import specs
 from opwright.generator.emit import emit
 from opwright.validators import abi
 
@@ -32,10 +32,19 @@ class Kernels:
             self.made[name] = (emit(op, dialect()), op, canonical)
         self.library = Library((k for k, _, _ in self.made.values()), "test_calls")
 
-    def run(self, name: str, inputs: dict[str, Any], attrs: dict[str, Any] | None = None, **kw: Any) -> list[np.ndarray]:
+    def run(
+        self, name: str, inputs: dict[str, Any], attrs: dict[str, Any] | None = None, **kw: Any
+    ) -> list[np.ndarray]:
         text, op, canonical = self.made[name]
         values = [(canonical | (attrs or {}))[a.name] for a in op.attrs]
-        return run(self.library.kernel(text.symbol), parsed(SPECS[name][0]), inputs, values, [t.dtype.value for t in op.outputs], **kw)
+        return run(
+            self.library.kernel(text.symbol),
+            parsed(SPECS[name][0]),
+            inputs,
+            values,
+            [t.dtype.value for t in op.outputs],
+            **kw,
+        )
 
     def kernel(self, name: str) -> abi.Kernel:
         return self.library.kernel(self.made[name][0].symbol)
@@ -110,7 +119,12 @@ def test_more_axes_than_the_tensor_has(kernels: Kernels) -> None:
 def test_a_rank_too_small(kernels: Kernels) -> None:
     with pytest.raises(Refused) as e:
         kernels.run("matmul", {"a": randn(3), "b": randn(3, 2)})
-    assert (e.value.name, e.value.fields["arg"], e.value.fields["want"], e.value.fields["got"]) == ("RANK", 0, 2, 1)
+    assert (e.value.name, e.value.fields["arg"], e.value.fields["want"], e.value.fields["got"]) == (
+        "RANK",
+        0,
+        2,
+        1,
+    )
 
 
 def test_an_output_of_another_shape(kernels: Kernels) -> None:
@@ -147,7 +161,9 @@ def test_random_bits_depend_on_the_position_only(kernels: Kernels) -> None:
     attrs = {"seed": 7, "offset": 3, "p": 0.5}
     y, mask = kernels.run("dropout", {"x": np.ones((4, 6), np.float32)}, attrs)
     for layout in ("transposed", "padded", "reversed"):
-        y2, mask2 = kernels.run("dropout", {"x": np.ones((4, 6), np.float32)}, attrs, layout=layout, threads=2)
+        y2, mask2 = kernels.run(
+            "dropout", {"x": np.ones((4, 6), np.float32)}, attrs, layout=layout, threads=2
+        )
         assert np.array_equal(mask, mask2)
         assert np.array_equal(y, y2)
     assert np.array_equal(y, np.where(mask, 2, 0))
@@ -162,7 +178,9 @@ def test_philox_gives_the_published_words(kernels: Kernels) -> None:
 
 
 def test_offsets_pass_two_to_the_31(kernels: Kernels) -> None:
-    """A stride that no 32-bit offset holds: the last element lies 3·2^31 elements from the first, in mapped but untouched memory."""
+    """A stride that no 32-bit offset holds: the last element lies 3·2^31 elements from the first, in mapped
+    but untouched memory.
+    """
     if sys.platform != "linux":
         pytest.skip("this system maps no memory without reserving it")
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000  # MAP_NORESERVE

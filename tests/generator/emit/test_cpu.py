@@ -1,12 +1,15 @@
-"""CPU kernels against NumPy: odd shapes, strides, dtypes, ranks 0..5, sizes 0 and 1, edge values, any number of threads."""
+"""CPU kernels against NumPy: odd shapes, strides, dtypes, ranks 0..5, sizes 0 and 1, edge values, any number
+of threads.
+"""
 
 from __future__ import annotations
 
 import ml_dtypes
 import numpy as np
 import pytest
-import specs
 from kernels import NP, Bench, Case, Refused
+
+import specs
 
 rng = np.random.default_rng(7)
 BF16 = ml_dtypes.bfloat16
@@ -127,7 +130,7 @@ def reduce_cases() -> None:
         for shape in [(2, 3, 4, 5), (70, 3)]:
             x = ints(*shape, lo=0, hi=2, dtype=dt) if dt != "c64" else randn(*shape, dtype=dt)
             for dim in [None, (), (0,), (-1,), (0, 1), (-1, 0)]:
-                axes = tuple(range(len(shape))) if not dim else dim
+                axes = dim or tuple(range(len(shape)))
                 for keep in (False, True):
                     want = wide(x).sum(axes, keepdims=keep)
                     out = {"i32": np.int64, "bool": np.int64}.get(dt, x.dtype)
@@ -193,7 +196,7 @@ def contract_cases() -> None:
     )
     case("matmul batches", specs.MATMUL, {"a": randn(2, 4, 2), "b": randn(3, 2, 4)}, {}, refused="SHAPE")
 
-    for causal, (H, G, L, S, E, F), dt in [  # noqa: N806
+    for causal, (H, G, L, S, E, F), dt in [
         (False, (4, 4, 7, 7, 8, 8), "f32"),
         (True, (4, 2, 5, 9, 16, 4), "f32"),
         (True, (1, 1, 3, 2, 4, 4), "f32"),
@@ -417,7 +420,7 @@ def other_cases() -> None:
     x = ints(3, 4)
     case("clamp ints", specs.CLAMP, {"x": x}, {"lo": -2, "hi": 3}, np.clip(x, -2, 3))
     for dt, tol in (("f32", 2e-5), ("f64", 1e-12)):
-        B, L, E, F = 2, 6, 3, 5  # noqa: N806
+        B, L, E, F = 2, 6, 3, 5
         q, k, v = randn(B, L, E, dtype=dt), randn(B, L, E, dtype=dt) / 4, randn(B, L, F, dtype=dt)
         g, beta = -np.abs(randn(B, L, dtype=dt)), np.abs(randn(B, L, dtype=dt)) / 4
         k, g, beta = (t.astype(NP[dt]) for t in (k, g, beta))

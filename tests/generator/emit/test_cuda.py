@@ -1,4 +1,6 @@
-"""CUDA text: one printer carries it; NVRTC compiles it where the `[cuda]` extra is installed; launchers plan on any machine."""
+"""CUDA text: one printer carries it; NVRTC compiles it where the `[cuda]` extra is installed; launchers plan
+on any machine.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import specs
 from kernels import bound, parsed, placed
 
+import specs
 from opwright import toolchain
 from opwright.generator.emit import CudaText, emit_cuda
 from opwright.generator.errors import LowerError
@@ -26,14 +28,29 @@ CALLS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "softmax": (specs.SOFTMAX, {"x": np.zeros((2, 3), F32)}, {}),
     "rms_norm": (specs.RMS_NORM, {"x": np.zeros((2, 3), F32), "w": np.zeros(3, F32)}, {}),
     "matmul": (specs.MATMUL, {"a": np.zeros((2, 3), F32), "b": np.zeros((3, 2), F32)}, {}),
-    "layer_norm": (specs.LAYER_NORM, {"x": np.zeros((2, 3), F32), "w": None, "b": None}, {"normalized_shape": (3,)}),
+    "layer_norm": (
+        specs.LAYER_NORM,
+        {"x": np.zeros((2, 3), F32), "w": None, "b": None},
+        {"normalized_shape": (3,)},
+    ),
     "sum": (specs.SUM, {"x": np.zeros((2, 3), F32)}, {}),
     "embedding": (specs.EMBEDDING, {"w": np.zeros((2, 3), F32), "i": np.zeros(2, np.int64)}, {}),
     "argmax": (specs.ARGMAX, {"x": np.zeros((2, 3), F32)}, {}),
-    "delta": (specs.DELTA, {**{n: np.zeros((2, 3, 4), F32) for n in "qkv"}, "g": np.zeros((2, 3), F32),
-                            "beta": np.zeros((2, 3), F32), "s0": None}, {}),
-    "index_put": (specs.INDEX_PUT, {"x": np.zeros((2, 3), F32), "i": np.zeros(2, np.int64), "v": np.zeros((2, 3), F32)},
-                  {"accumulate": True}),
+    "delta": (
+        specs.DELTA,
+        {
+            **{n: np.zeros((2, 3, 4), F32) for n in "qkv"},
+            "g": np.zeros((2, 3), F32),
+            "beta": np.zeros((2, 3), F32),
+            "s0": None,
+        },
+        {},
+    ),
+    "index_put": (
+        specs.INDEX_PUT,
+        {"x": np.zeros((2, 3), F32), "i": np.zeros(2, np.int64), "v": np.zeros((2, 3), F32)},
+        {"accumulate": True},
+    ),
 }
 
 
@@ -128,17 +145,31 @@ def test_sizes_that_depend_on_data_are_refused_by_name() -> None:
 class Launch(ctypes.Structure):
     """OwkLaunch of launch.h."""
 
-    _fields_ = (("kernel", ctypes.c_char_p), ("blocks", ctypes.c_uint32), ("threads", ctypes.c_uint32),
-                ("args_bytes", ctypes.c_uint32), ("pad", ctypes.c_uint32), ("args", ctypes.c_ubyte * 4032))
+    _fields_ = (
+        ("kernel", ctypes.c_char_p),
+        ("blocks", ctypes.c_uint32),
+        ("threads", ctypes.c_uint32),
+        ("args_bytes", ctypes.c_uint32),
+        ("pad", ctypes.c_uint32),
+        ("args", ctypes.c_ubyte * 4032),
+    )
 
 
 @cache
 def launchers() -> ctypes.CDLL:
     sources = {f"{n}.cpp": text(n).launcher for n in ("add", "softmax", "matmul")}
-    return ctypes.CDLL(str(toolchain.compile_library(sources, name="launchers", dialect="cpu-portable", extra_flags=("-Wall", "-Werror"))))
+    return ctypes.CDLL(
+        str(
+            toolchain.compile_library(
+                sources, name="launchers", dialect="cpu-portable", extra_flags=("-Wall", "-Werror")
+            )
+        )
+    )
 
 
-def planned(name: str, inputs: list[np.ndarray], out: np.ndarray, attr: object, capacity: int = 4) -> tuple[int, list[Launch], abi.Call]:
+def planned(
+    name: str, inputs: list[np.ndarray], out: np.ndarray, attr: object, capacity: int = 4
+) -> tuple[int, list[Launch], abi.Call]:
     symbol = text(name).symbol
     args = ([placed(a) for a in inputs], [placed(out)], [] if attr is None else [abi.encode_attr(attr)])
     workspace = getattr(launchers(), f"{symbol}_workspace")

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import specs
 from kernels import bound, parsed
 
+import specs
 from opwright.generator.bound import BoundOp
 from opwright.generator.emit import emit, emit_unit, normalised
 from opwright.generator.emit.cpu import DIALECTS

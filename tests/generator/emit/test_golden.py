@@ -1,4 +1,6 @@
-"""The generated text of representative ops, as a reviewer reads it.  EXPECTTEST_ACCEPT=1 accepts what is printed now."""
+"""The generated text of representative ops, as a reviewer reads it.  EXPECTTEST_ACCEPT=1 accepts what is
+printed now.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +9,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import specs
 from kernels import bound, parsed
 
+import specs
 from opwright.generator.emit import emit, emit_cuda
-from opwright.generator.loops import lower, show_loops
+from opwright.generator.loops import show_loops
+from opwright.generator.lower import lower
 from opwright.generator.types import DType, Operand
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 
 
-
-
-def call(text: str, ranks: dict[str, int | None | list[int]], dtype: str = "f32", **attrs: Any) -> tuple[str, dict, dict]:
+def call(
+    text: str, ranks: dict[str, int | list[int] | None], dtype: str = "f32", **attrs: Any
+) -> tuple[str, dict, dict]:
     def one(n: str, r: int) -> Operand:
         return Operand(DType("i64" if n in ("i", "idx", "r") else dtype), r)
 
-    inputs = {n: None if r is None else [one(n, k) for k in r] if isinstance(r, list) else one(n, r) for n, r in ranks.items()}
+    inputs = {
+        n: None if r is None else [one(n, k) for k in r] if isinstance(r, list) else one(n, r)
+        for n, r in ranks.items()
+    }
     return text, inputs, attrs
 
 
@@ -60,7 +66,9 @@ def accepted(name: str, got: str) -> None:
     if os.environ.get("EXPECTTEST_ACCEPT") == "1":
         path.write_text(got, encoding="utf-8")
     assert path.exists(), "no golden text yet: run with EXPECTTEST_ACCEPT=1"
-    assert got == path.read_text(encoding="utf-8"), f"the text of {name} changed; EXPECTTEST_ACCEPT=1 accepts it"
+    assert got == path.read_text(encoding="utf-8"), (
+        f"the text of {name} changed; EXPECTTEST_ACCEPT=1 accepts it"
+    )
 
 
 @pytest.mark.parametrize("name", CUDA)
