@@ -5,7 +5,8 @@ Rules of typing, in the order they are tried
   2. Literals, extents, indices and attributes are *weak*: beside a strong operand they take its dtype.  Weak integers
      alone are i64, weak floats f64; `/` of weak integers is a weak float.
   3. Two strong integers widen to the larger; any other two strong dtypes that differ are an error: cast one.
-  4. No arithmetic on half types: widen with `A(…)` first (moves, comparisons, max, min and negation are exact, allowed).
+  4. No arithmetic on half types: widen with `A(…)` first (moves, comparisons, max, min and
+     negation are exact and allowed).
   5. What is stored must have the target's dtype (rounding is written in the spec, as a cast); updates of a half-typed
      target may be in its accumulator: `normal.py` rounds once.
 
@@ -20,7 +21,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
-from .bound import Attr, Axis, BindKey, BoundOp, Dim, DimUse, Rule, Statement, StaticValue, Tensor
+from .bound import (
+    Attr,
+    Axis,
+    BindKey,
+    BoundOp,
+    Dim,
+    DimUse,
+    Rule,
+    Statement,
+    StaticValue,
+    Tensor,
+    show_dim_use,
+)
 from .errors import BindError, DomainError, did_you_mean
 from .expr import (
     FUNCTIONS,
@@ -399,7 +412,7 @@ def _weak_default(o: Operand) -> Operand:
 
 def key_for_call(
     spec: OpSpec,
-    inputs: Mapping[str, Operand | None | Sequence[Operand]],
+    inputs: Mapping[str, Operand | Sequence[Operand] | None],
     attrs: Mapping[str, Any] | None = None,
 ) -> Resolved:
     """The key of a call: dtypes and ranks of `inputs` (None: absent; a list for list inputs), attribute values.
@@ -606,7 +619,7 @@ class _Binder:
 
     # ------------------------------------------------------------------------------------------ lanes
     def lane_count(self, x: Expr) -> int | None:
-        """How many lanes a pack expression has, when anything in it is a static pack, its index, or an ints attribute."""
+        """How many lanes a pack expression has, when a static pack, its index, a list or an ints attribute is in it."""
         found: set[int] = set()
         for n in walk(x):
             if isinstance(n, Name):
@@ -679,7 +692,7 @@ class _Binder:
             out.append(e)
         return tuple(out)
 
-    # ------------------------------------------------------------------------------------------ expand (unbound -> unbound)
+    # ------------------------------------------------------------------------------------ expand (unbound -> unbound)
     def expand(self, x: Expr) -> Expr:
         """Static parts decided, packs of known rank spread to lanes, default expressions put in."""
         v = self.static_value(x) if not isinstance(x, (Num, Str, Name, TupleLit)) else _UNKNOWN
@@ -920,8 +933,8 @@ class _Binder:
                     for m in names:
                         if self.is_free_name(m):
                             self.lane_use.setdefault(m, r)
-        for pack, n in list(self.lane_use.items()):
-            self.lane_index[pack] = tuple(Name(f"{pack}_{k}") for k in range(n))
+        for pack, count in list(self.lane_use.items()):
+            self.lane_index[pack] = tuple(Name(f"{pack}_{k}") for k in range(count))
 
     spots: dict[str, tuple[str, ...]]
 
@@ -942,15 +955,12 @@ class _Binder:
     # ------------------------------------------------------------------------------------------ statements
     def unique_indices(self, st: Assign) -> Assign:
         """Each reduction of a statement gets index names of its own: `sum[j](a) / sum[j](b)` may name j twice."""
-        used = {
-            e.id if isinstance(e, (Name, Decl)) else e.x.id
-            for e in st.target.index
-            if isinstance(e, (Name, Decl)) or (isinstance(e, Star) and isinstance(e.x, Name))
-        }
+        plain = [e.x if isinstance(e, Star) else e for e in st.target.index]
+        used = {e.id for e in plain if isinstance(e, (Name, Decl))}
 
         def go(x: Expr, names: dict[str, str]) -> Expr:
             match x:
-                case Reduce(kind=kind, indices=ds, body=body):
+                case Reduce(indices=ds, body=body):
                     inner = dict(names)
                     new: list[Decl] = []
                     for d in ds:
@@ -1096,7 +1106,7 @@ class _Binder:
             if len(ix) != len(dims):
                 self.fail(
                     at,
-                    f"`{t.name}` has {len(dims)} axes ({', '.join(('*' if d.pack else '') + show(d.extent) for d in dims)}), "
+                    f"`{t.name}` has {len(dims)} axes ({', '.join(show_dim_use(d) for d in dims)}), "
                     f"indexed with {len(ix)}",
                 )
             for e, d in zip(ix, dims, strict=True):
@@ -1783,7 +1793,7 @@ class _SpecBinder:
         return uses, tuple(spots)
 
     def list_dim(self, dim: str, name: str) -> bool:
-        """Whether entries of list input `name` may differ in `dim`: it is read by entry somewhere, or by start/total."""
+        """Whether entries of list input `name` may differ in `dim`: something reads it by entry, by start or total."""
         if dim in self.env.list_dims:
             return True
         text = self.spec.compute_text + " ".join(
@@ -2015,8 +2025,8 @@ class _SpecBinder:
                 )
         slots: list[tuple[str, int]] = []
         pos = 0
-        for name, t in spec.inputs.items():
-            if t.is_list:
+        for name, declared in spec.inputs.items():
+            if declared.is_list:
                 for k in range(self.lengths.get(name, 0)):
                     slots.append((f"{name}.{k}", pos))
                     pos += 1
@@ -2128,7 +2138,7 @@ def rebind(op: BoundOp, block: Block) -> BoundOp:
 
 
 def keys_of(spec: OpSpec, dtypes: Sequence[DType] | None = None, *, limit: int = 64) -> list[BindKey]:
-    """Keys a spec admits: free type variables over their categories (cut to `dtypes`), presence on and off, static values.
+    """Keys a spec admits: type variables over their categories (cut to `dtypes`), presence on and off, static values.
 
     Ranks of static packs and lengths of lists are open; here they are 2.  At most `limit`, the plainest first.
     """

@@ -73,7 +73,7 @@ class Dim:
 
     pack     a batch/broadcast pack; `broadcast` joins the shapes of all its sources, else they must be equal
     rank     of a pack: None when unknown until run time and free (takes what is left), else an integer expression
-    expr     a derived extent (`let`, an attribute, an output's own extent); of packs: a `Name` of another pack or attribute
+    expr     a derived extent (`let`, an attribute, an output's own); of packs: a `Name` of another pack or attribute
     sources  (flat input name, position in its `dims`); the first gives the value, the others are checked
     data     True for `sizes`: the expression reads inputs
     """
@@ -93,8 +93,8 @@ class DimUse:
 
     extent   integer expression (a `Name(kind='dim')` in the plain case), or `Name(kind='pack')` when `pack`
     at       attribute (`axis` or `axes`) that says where this dim sits in the physical shape; None: in order
-    keep     of outputs: axes of extent 1 that no index addresses (`Load`/`Target` skip this entry).  With `at`: put back
-             where that attribute says, as many as it names (`1@dim if keepdim`); with `pack`: as many as the pack
+    keep     of outputs: axes of extent 1 that no index addresses (loads and targets skip this entry).  With `at`: put
+             back where that attribute says, as many as it names (`1@dim if keepdim`); with `pack`: as many as the pack
              `extent` has axes (`*(D ** 0)`)
     """
 
@@ -109,7 +109,6 @@ class Tensor:
     """An input, output or temporary.
 
     index order in `Load`/`Target` is the order of `dims` (logical), whatever the physical layout.
-    shape_known False marks a temporary whose dims were inferred from its first statement (they are filled all the same).
     """
 
     name: str
@@ -183,7 +182,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Rule:
-    """One `require`: `expr` is typed and boolean; `data` when it reads inputs (then it is checked for all free `axes`)."""
+    """One `require`: `expr` is typed and boolean; `data` when it reads inputs (then it holds for all free `axes`)."""
 
     text: str
     expr: Expr
@@ -231,7 +230,9 @@ def show_dim_use(d: DimUse) -> str:
 
 
 def show_tensor(t: Tensor) -> str:
-    return f"{t.name}: {'aux ' if t.aux else ''}{'expand ' if t.expand else ''}{t.dtype}[{', '.join(show_dim_use(d) for d in t.dims)}]{f' like {t.like}' if t.like else ''}"
+    marks = ("aux " if t.aux else "") + ("expand " if t.expand else "")
+    like = f" like {t.like}" if t.like else ""
+    return f"{t.name}: {marks}{t.dtype}[{', '.join(show_dim_use(d) for d in t.dims)}]{like}"
 
 
 def show_axis(a: Axis) -> str:
@@ -304,7 +305,7 @@ def show_bound(op: BoundOp) -> str:
 class KernelText:
     """One printed kernel: what the emitters give, the judge builds and the runtime loads.
 
-    source is a whole translation unit exporting `symbol`, `symbol_infer`, `symbol_workspace` (runtime/include/opwright/abi.h);
+    source is a whole translation unit exporting `symbol`, `symbol_infer`, `symbol_workspace` (abi.h);
     several may be joined into one file, since everything else in them is static and named after the symbol.
     row is the table row of docs/internals.md.
     """

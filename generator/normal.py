@@ -297,7 +297,7 @@ def hoist(op: BoundOp) -> BoundOp:
 
 
 def restate(op: BoundOp) -> BoundOp:
-    """Mark as stated just those extents that plain uses do not give, so that the printed program reads back as itself."""
+    """Mark as stated just those extents that plain uses do not give: the printed program then reads back as itself."""
     shapes = {t.name: [d for d in t.dims if not d.keep] for t in (*op.inputs, *op.outputs)}
     temps = {t.name: [d for d in t.dims if not d.keep] for t in op.temps}
     body: list[Statement] = []

@@ -151,7 +151,7 @@ def test_rounding_is_written_where_it_happens() -> None:
 
 
 def test_unlike_types_must_be_cast() -> None:
-    with pytest.raises(BindError, match="is f32 and .* is f64"):
+    with pytest.raises(BindError, match=r"is f32 and .* is f64"):
         one("y[*B, i] = T(A(x[*B, i]) * f64(x[*B, i]))")
     with pytest.raises(BindError, match="`/` of i64"):
         one("y[*B, i] = x[*B, i] / 2", types="{T: integer}", key=I64)
