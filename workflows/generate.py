@@ -162,7 +162,12 @@ class GenerateError(OpwrightError):
     ],
 )
 @click.argument("ops", nargs=-1, metavar="[OP]...")
-@click.option("--all", "every", is_flag=True, help="Every operator of this workbench; with --check: all that was generated.")
+@click.option(
+    "--all",
+    "every",
+    is_flag=True,
+    help="Every operator of this workbench; with --check: all that was generated.",
+)
 @click.option(
     "--check", is_flag=True, help="Write nothing; exit code 1 where the files are not what would be written."
 )

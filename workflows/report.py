@@ -1,0 +1,136 @@
+"""`opwright report`: architectures by levels of support, with the time that each stage took, from the records in git.
+
+A state is `verified` (the gate ran it again at a commit), `claimed` (enabled, and what it rests on still matches) or
+`stale` (something that it rests on has changed: nothing stale is called supported).
+May import: records, enable (today's hashes), workbench.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from . import console, records
+from .command import command, json_option
+from .enable import STAGES, hashes_now
+from .records import LEVELS, Standing
+from .workbench import Workbench
+
+__all__ = ["report", "rows_of"]
+
+
+def rows_of(bench: Workbench) -> list[dict[str, Any]]:
+    """One row per architecture, target and dtype."""
+    found = records.load_all(bench.config.support_dirs)
+    used = sorted({op for attempts in found.values() for a in attempts for op in a.hashes})
+    today = hashes_now(bench, used)
+    return [_row(s) for attempts in found.values() for s in records.standing(attempts, today)]
+
+
+def _row(s: Standing) -> dict[str, Any]:
+    a = s.attempt
+    stale = s.state == records.STALE
+    return {
+        "architecture": a.architecture,
+        "target": a.target,
+        "dtype": a.dtype,
+        "level": s.level,
+        "levels": {n: None if stale else a.levels.get(n) for n in LEVELS},
+        "reasons": dict(a.reasons),
+        "seconds": dict(a.seconds),
+        "supplied": [dict(x) for x in a.supplied],
+        "missing": [dict(x) for x in a.missing],
+        "state": s.state,
+        "reason": s.reason,
+        "attempts": s.attempts,
+        "weights": a.weights,
+        "scale": a.scale,
+        "clocks": {
+            "published": a.published,
+            "first_attempt": s.first,
+            "supported": s.supported,
+            "wall_s": _between(s.first, s.supported),
+            "active": dict(a.active),
+        },
+    }
+
+
+def _between(first: str, then: str | None) -> float | None:
+    """Seconds from the first attempt to support."""
+    if then is None:
+        return None
+    begun, done = (datetime.datetime.fromisoformat(t.replace("Z", "+00:00")) for t in (first, then))
+    return (done - begun).total_seconds()
+
+
+_MARK = {True: "yes", False: "no", None: "-"}
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    seconds = [f"{row['seconds'][s]:.1f}" if s in row["seconds"] else "" for s in STAGES]
+    return [
+        row["architecture"],
+        row["target"],
+        row["dtype"],
+        row["state"],
+        *(_MARK[row["levels"][n]] for n in LEVELS),
+        *seconds,
+        f"{sum(row['seconds'].values()):.1f}",
+        str(len(row["supplied"]) or ""),
+    ]
+
+
+def _head() -> list[str]:
+    return ["architecture", "target", "dtype", "state", *LEVELS, *STAGES, "total", "supplied"]
+
+
+def _markdown(rows: Sequence[dict[str, Any]]) -> str:
+    head = _head()
+    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
+    lines += ["| " + " | ".join(_cells(r)) + " |" for r in rows]
+    notes = [
+        f"- {r['architecture']} ({r['target']}, {r['dtype']}): {r['state']}, {r['reason']}"
+        for r in rows
+        if r["reason"]
+    ]
+    return "\n".join([*lines, "", *notes]) + "\n"
+
+
+@command(
+    "report",
+    example=[
+        "opwright report",
+        "opwright report --markdown > support.md",
+        "opwright report --json",
+    ],
+)
+@click.argument("architectures", nargs=-1, metavar="[ARCHITECTURE]...")
+@click.option("--markdown", is_flag=True, help="Print a page.")
+@json_option
+def report(architectures: tuple[str, ...], markdown: bool, as_json: bool) -> int:
+    """Show architectures, the levels of support that they hold, and the seconds that each stage took.
+
+    From the records that `opwright enable` writes.  What rests on something that changed since is stale and holds
+    nothing.
+    """
+    rows = rows_of(Workbench.here())
+    if architectures:
+        rows = [r for r in rows if r["architecture"] in architectures]
+    if as_json:
+        console.print_json({"architectures": rows})
+    elif markdown:
+        console.say(_markdown(rows).rstrip("\n"))
+    elif not rows:
+        console.say("no architecture was enabled yet: `opwright enable llama`")
+    else:
+        first = 4 + len(LEVELS)
+        console.print_table(
+            _head(), [_cells(r) for r in rows], right=tuple(range(first, first + len(STAGES) + 2))
+        )
+        for r in rows:
+            if r["reason"]:
+                console.note(f"{r['architecture']} ({r['target']}, {r['dtype']}): {r['reason']}")
+    return 0
