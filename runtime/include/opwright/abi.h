@@ -60,7 +60,7 @@ enum {
 typedef struct {
   int32_t code;  /* OW_* */
   int32_t which; /* index of the rule in the kernel's table row (`rules`), -1 when none */
-  int32_t arg;   /* index of the input or attribute, -1 when none */
+  int32_t arg;   /* index of the input or attribute (OW_E_AXIS), n_in + index of an output, -1 when none */
   int32_t axis;
   int64_t want, got;
 } OwError;
