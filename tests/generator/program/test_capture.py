@@ -529,3 +529,35 @@ def test_views_are_flat(capture_of: Callable[[str], Capture]) -> None:
 
 def test_dtype_of_the_model(capture_of: Callable[[str], Capture]) -> None:
     assert capture_of("vit").program.dtype is DType.F32
+
+
+SCATTERS: dict[str, Callable[..., Any]] = {
+    "middle": lambda m, x: torch.slice_scatter(x, x[:, :, 1:3] * 9, 2, 1, 3),
+    "head": lambda m, x: torch.slice_scatter(x, x[:, :, :1] * 9, 2, 0, 1),
+    "tail": lambda m, x: torch.slice_scatter(x, x[:, :, -2:] * 9, 2, -2),
+    "all": lambda m, x: torch.slice_scatter(x, x * 9, 2),
+}
+
+
+@pytest.mark.parametrize("name", sorted(SCATTERS))
+def test_a_slice_put_in_place_is_its_parts_joined(name: str, everything: Any) -> None:
+    c = captured(SCATTERS[name], X, table=everything)
+    inputs = records.input_tensors(c, (X,), {})
+    want = records.eager(Fn(SCATTERS[name]), (X,), {})["output"]
+    assert ops(c) == (["mul"] if name == "all" else ["mul", "cat"])
+    for id, given, made in records.record_eager(c, inputs):
+        if c.program.call(id).op == "cat":
+            assert torch.equal(torch.cat(given[0], dim=int(str(c.program.call(id).attrs["dim"]))), made[0])
+            assert torch.equal(made[0], want)
+
+
+def test_fresh_memory_is_zeros() -> None:
+    def fn(m: Any, x: Any) -> Any:
+        y = torch.empty(2, 3, 4)
+        y[:, 1:2] = x[:, :1]
+        return y
+
+    c = captured(fn, X, table={})
+    assert [(n.op, n.attrs["value"]) for n in c.program.calls if n.op == "full"] == [("full", 0)]
+    got = {id: made for id, _, made in records.record_eager(c, records.input_tensors(c, (X,), {}))}
+    assert not got["empty_memory_format_0" if "empty_memory_format_0" in got else "full_0"][0].any()
