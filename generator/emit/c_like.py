@@ -931,8 +931,12 @@ def moving(stmts: Sequence[LoopStmt], var: str) -> list[Stride]:
 
 
 def unit_strides(stmts: Sequence[LoopStmt]) -> list[Stride]:
-    """Strides that innermost loops step through: a nest has a branch in which they are all 1."""
+    """Strides that innermost loops step through: a nest has a branch in which they are all 1.
+
+    None where tiles do the work: they have branches of their own, and twice the text would buy little.
+    """
     found: dict[Stride, None] = {}
+    tiles: list[Tile] = []
 
     def go(body: Sequence[LoopStmt]) -> None:
         for s in body:
@@ -946,10 +950,12 @@ def unit_strides(stmts: Sequence[LoopStmt]) -> list[Stride]:
                 case If(then=a, orelse=b):
                     go(a)
                     go(b)
+                case Tile():
+                    tiles.append(s)
                 case Accumulate(loop=loop, body=inner, value=v, leaf=leaf):
                     if leaf and isinstance(loop, For):
                         found.update(dict.fromkeys(moving((*inner, Let("", v)), loop.var)))
                     go(inner)
 
     go(stmts)
-    return list(found)
+    return [] if tiles else list(found)
