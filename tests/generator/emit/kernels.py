@@ -37,6 +37,9 @@ NP: dict[str, Any] = {
     "c128": np.complex128,
 }
 NAMES = {np.dtype(v): k for k, v in NP.items()}
+#: OwChunk and OwParallelFor of abi.h; `fn` arrives as an address.
+CHUNK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int32)
+PARALLEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
 
 
 def spec_of(text: str) -> OpSpec:
@@ -123,14 +126,14 @@ _serial = {"calls": 0}
 
 def _split(pool: int, n: int, grain: int, fn: int, ctx: int) -> None:
     """A parallel-for that cuts [0, n) into uneven chunks and hands them to threads 0 and 1, last chunk first."""
-    chunk = abi.CHUNK(fn)
+    chunk = CHUNK(fn)
     _serial["calls"] += 1
     cuts = sorted({0, n, n // 3, n // 2 + 1 if n // 2 + 1 < n else n})
     for k, (lo, hi) in reversed(list(enumerate(itertools.pairwise(cuts)))):
         chunk(ctx, lo, hi, k % 2)
 
 
-SPLIT = abi.PARALLEL(_split)
+SPLIT = PARALLEL(_split)
 
 
 def empty_like_layout(shape: Sequence[int], dtype: str, layout: str) -> Array:
