@@ -257,7 +257,8 @@ def _unary(fn: str, x: Ball, dtype: DType) -> Ball:
             below = (x.value - x.r < 0) & (x.r > 0)
             lifted = np.where(below & (np.False_ if x.nonneg else np.True_), np.inf, lifted)
         lifted = np.where(np.isnan(lifted), np.inf, lifted)
-        r = np.where(x.r == 0, 0.0, lifted)
+        outside = _outside(row.value, x.value, x.r, v)
+        r = np.where((x.r == 0) | outside, 0.0, lifted)
     is_exact: Array | bool = False
     if fn == "sqrt" and (r is None or not np.all(r)):
         # v * v is exact with 24 bits
@@ -266,13 +267,25 @@ def _unary(fn: str, x: Ball, dtype: DType) -> Ball:
     special = specials(x)
     r = zero_if(None if special is None else special & (v == 0), r)
     if row.poles or fn in ("sqrt", "asin", "acos"):
-        sure = np.ones(v.shape, np.bool_) if x.r is None else x.r == 0
-        special = sure
+        special = np.ones(v.shape, np.bool_) if x.r is None else (x.r == 0) | outside
     v, r = settled(v, r, dtype, is_free(x), special)
     typed = None
     if fn == "sqrt" and x.typed is not None:
         typed = round_to(np.sqrt(x.typed), dtype)
     return Ball(v, dtype, unless_zero(r), nonneg=row.nonneg or (fn == "tanh" and x.nonneg), typed=typed)
+
+
+def _outside(fn: Callable[[Array], Array], x: Array, r: Array, v: Array) -> Array:
+    """Where a whole ball lies outside the domain of `fn`, so that nan is certain.
+
+    Each of our functions has, on either side of zero, a domain whose complement there is one interval: nan at both ends
+    of a ball that keeps its sign is nan all through.
+    """
+    here: Array = np.isnan(v) & (r <= np.abs(x) / 2)
+    if not here.any():
+        return here
+    with np.errstate(all="ignore"):
+        return np.asarray(here & np.isnan(fn(x - r)) & np.isnan(fn(x + r)))
 
 
 def _complex_function(fn: str, x: Ball, dtype: DType, relative: float, least: float) -> Ball:

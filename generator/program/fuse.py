@@ -261,23 +261,15 @@ def _compose(p: Program, tree: Sequence[_Member]) -> tuple[str, str, tuple[Arg, 
     )
     hash = hashlib.sha256(meaning.encode()).hexdigest()[:16]
     doc = ", ".join(dict.fromkeys(m.call.op for m in tree))
-    cases = "[{B: [7, 5]}, {B: [0, 3]}, {B: []}, {B: [1025]}" + (
-        ", {x0.B: [4, 1, 3], x1.B: [6, 1]}]" if len(leaves) > 1 else "]"
-    )
+    unlike = ", ".join(f"x{k}.B: {[[4, 1, 3], [6, 1], [3]][min(k, 2)]}" for k in range(len(leaves)))
+    cases = "[{B: [7, 5]}, {B: [0, 3]}, {B: []}, {B: [1025]}" + (f", {{{unlike}}}]" if len(leaves) > 1 else "]")
     text = (
         f'op: group:{hash}\ndoc: "Composed of {doc}."\n{meaning}'
-        f"{_grad(p, leaves, output)}"
+        "grad: {none: a program is differentiated before its groups are made}\n"
         f"test: {{cases: {cases}, layouts: [contiguous, transposed], values: [exact, normal, zeros, nan_inf], "
         "tol: bound}\n"
     )
     return hash, text, tuple(leaves)
-
-
-def _grad(p: Program, leaves: Sequence[str], output: DType) -> str:
-    wrt = [f"x{k}" for k, v in enumerate(leaves) if p.values[v].dtype.is_inexact]
-    if not output.is_inexact or not wrt:
-        return "grad: {none: no floats from floats}\n"
-    return f"grad: {{wrt: [{', '.join(wrt)}], derive: true}}\n"
 
 
 def _statements(p: Program, m: _Member, names: Mapping[str, str], counter: list[int]) -> list[str]:
