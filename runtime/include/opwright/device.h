@@ -16,10 +16,16 @@
 #ifndef OW_MAX_RANK
 #define OW_MAX_RANK 16
 enum { OW_E_INDEX = 5, OW_E_DATA = 8 };
-typedef struct { int32_t code, which, arg, axis; int64_t want, got; } OwError;
+typedef struct {
+  int32_t code, which, arg, axis;
+  int64_t want, got;
+} OwError;
 #endif
 
-typedef struct { int32_t rank; int64_t dim[OW_MAX_RANK]; } OwkPack;
+typedef struct {
+  int32_t rank;
+  int64_t dim[OW_MAX_RANK];
+} OwkPack;
 OWK_FN int64_t owk_lane(const OwkPack& p, int64_t at, int64_t axis) {
   for (int32_t l = p.rank - 1; l > axis; --l) at /= p.dim[l] == 0 ? 1 : p.dim[l];
   return axis >= 0 && axis < p.rank && p.dim[axis] ? at % p.dim[axis] : 0;
@@ -92,7 +98,9 @@ OWK_FN A owk_strided_sum(int64_t lo, int64_t hi, int64_t step_by, F step) {
   return total;
 }
 template <class A, class F>
-OWK_FN A owk_sum(int64_t lo, int64_t hi, F step) { return owk_strided_sum<A>(lo, hi, 1, step); }
+OWK_FN A owk_sum(int64_t lo, int64_t hi, F step) {
+  return owk_strided_sum<A>(lo, hi, 1, step);
+}
 template <class A, class F>
 OWK_FN A owk_fold(int64_t lo, int64_t hi, A acc, F step) {
   for (int64_t j = lo; j < hi; ++j) acc = step(acc, j);

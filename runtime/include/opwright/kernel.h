@@ -129,7 +129,10 @@ OWK_FN OwkArg<A> owk_argmin(OwkArg<A> acc, A v, int64_t at) {
 }
 
 /* ---- packs and walks ---- */
-typedef struct { int32_t rank; int64_t dim[OW_MAX_RANK]; } OwkPack;
+typedef struct {
+  int32_t rank;
+  int64_t dim[OW_MAX_RANK];
+} OwkPack;
 
 static inline int64_t owk_count(const OwkPack& p) {
   int64_t n = 1;
@@ -163,7 +166,10 @@ struct OwkAt {
   int64_t at[N];
 };
 template <int N>
-static inline void owk_begin(OwkWalk<N>& w) { w.rank = 0; w.total = 1; }
+static inline void owk_begin(OwkWalk<N>& w) {
+  w.rank = 0;
+  w.total = 1;
+}
 template <int N>
 static inline void owk_axis(OwkWalk<N>& w, int64_t extent, const int64_t (&step)[N]) {
   w.total *= extent;
@@ -187,8 +193,14 @@ static inline void owk_sort(OwkWalk<N>& w) {
     for (int32_t j = i; j > 0; --j) {
       const int64_t a = w.step[0][j - 1], b = w.step[0][j];
       if ((a < 0 ? -a : a) >= (b < 0 ? -b : b)) break;
-      int64_t t = w.dim[j]; w.dim[j] = w.dim[j - 1]; w.dim[j - 1] = t;
-      for (int k = 0; k < N; ++k) { t = w.step[k][j]; w.step[k][j] = w.step[k][j - 1]; w.step[k][j - 1] = t; }
+      int64_t t = w.dim[j];
+      w.dim[j] = w.dim[j - 1];
+      w.dim[j - 1] = t;
+      for (int k = 0; k < N; ++k) {
+        t = w.step[k][j];
+        w.step[k][j] = w.step[k][j - 1];
+        w.step[k][j - 1] = t;
+      }
     }
 }
 template <int N>
@@ -239,15 +251,17 @@ static inline void owk_move(const OwkWalk<N>& w, OwkAt<N>& a, int64_t n) {
   }
 }
 template <int N> /* how many runs a walk has */
-static inline int64_t owk_runs(const OwkWalk<N>& w) { return w.total ? w.total / w.dim[w.rank - 1] : 0; }
+static inline int64_t owk_runs(const OwkWalk<N>& w) {
+  return w.total ? w.total / w.dim[w.rank - 1] : 0;
+}
 template <int N> /* how many elements lie in line from here, at most `left` */
 static inline int64_t owk_run(const OwkWalk<N>& w, const OwkAt<N>& a, int64_t left) {
   return owk_least(left, w.dim[w.rank - 1] - a.pos[w.rank - 1]);
 }
 
 /* ---- the call: errors, axes, shapes ---- */
-static inline __attribute__((noinline, cold)) int32_t owk_fail(
-    OwError* e, int32_t code, int32_t which, int32_t arg, int32_t axis, int64_t want, int64_t got) {
+static inline __attribute__((noinline, cold)) int32_t owk_fail(OwError* e, int32_t code, int32_t which, int32_t arg,
+                                                               int32_t axis, int64_t want, int64_t got) {
   e->which = which;
   e->arg = arg;
   e->axis = axis;
@@ -257,7 +271,8 @@ static inline __attribute__((noinline, cold)) int32_t owk_fail(
   return code;
 }
 /* From inside a loop, maybe of many threads: the first one is kept. */
-static inline __attribute__((noinline, cold)) void owk_report(OwError* e, int32_t code, int32_t which, int64_t want, int64_t got) {
+static inline __attribute__((noinline, cold)) void owk_report(OwError* e, int32_t code, int32_t which, int64_t want,
+                                                              int64_t got) {
   int32_t none = OW_OK;
   if (!__atomic_compare_exchange_n(&e->code, &none, code, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return;
   e->which = which;
@@ -267,7 +282,10 @@ static inline __attribute__((noinline, cold)) void owk_report(OwError* e, int32_
   e->got = got;
 }
 
-typedef struct { int32_t n; int32_t axis[OW_MAX_RANK]; } OwkOrder; /* physical axes, in order */
+typedef struct {
+  int32_t n;
+  int32_t axis[OW_MAX_RANK];
+} OwkOrder; /* physical axes, in order */
 
 /* The axes of a tensor of this rank that are not in `taken` (bits). */
 static inline OwkOrder owk_free_axes(int32_t rank, uint32_t taken) {
@@ -310,10 +328,12 @@ static inline void owk_take_pack(const OwTensor* t, const OwkOrder& o, int32_t f
   p->rank = rank;
   for (int32_t l = 0; l < rank; ++l) p->dim[l] = t->shape[o.axis[first + l]];
 }
-static inline void owk_take_strides(const OwTensor* t, const OwkOrder& o, int32_t first, int32_t rank, int64_t* stride) {
+static inline void owk_take_strides(const OwTensor* t, const OwkOrder& o, int32_t first, int32_t rank,
+                                    int64_t* stride) {
   for (int32_t l = 0; l < rank; ++l) stride[l] = t->strides[o.axis[first + l]];
 }
-static inline int32_t owk_same_pack(OwError* e, const OwTensor* t, const OwkOrder& o, int32_t first, const OwkPack& p, int32_t arg) {
+static inline int32_t owk_same_pack(OwError* e, const OwTensor* t, const OwkOrder& o, int32_t first, const OwkPack& p,
+                                    int32_t arg) {
   for (int32_t l = 0; l < p.rank; ++l) {
     const int32_t axis = o.axis[first + l];
     if (t->shape[axis] != p.dim[l]) return owk_fail(e, OW_E_SHAPE, -1, arg, axis, p.dim[l], t->shape[axis]);
@@ -321,7 +341,8 @@ static inline int32_t owk_same_pack(OwError* e, const OwTensor* t, const OwkOrde
   return OW_OK;
 }
 /* Broadcasting: join the shape of one operand into the pack, aligned at the end. */
-static inline int32_t owk_join_pack(OwError* e, const OwTensor* t, const OwkOrder& o, int32_t first, int32_t rank, OwkPack* p, int32_t arg) {
+static inline int32_t owk_join_pack(OwError* e, const OwTensor* t, const OwkOrder& o, int32_t first, int32_t rank,
+                                    OwkPack* p, int32_t arg) {
   if (rank > p->rank) {
     const int32_t shift = rank - p->rank;
     for (int32_t l = p->rank - 1; l >= 0; --l) p->dim[l + shift] = p->dim[l];
@@ -332,12 +353,15 @@ static inline int32_t owk_join_pack(OwError* e, const OwTensor* t, const OwkOrde
     const int32_t axis = o.axis[first + l];
     int64_t* have = &p->dim[p->rank - rank + l];
     const int64_t d = t->shape[axis];
-    if (*have == 1) *have = d;
-    else if (d != 1 && d != *have) return owk_fail(e, OW_E_SHAPE, -1, arg, axis, *have, d);
+    if (*have == 1)
+      *have = d;
+    else if (d != 1 && d != *have)
+      return owk_fail(e, OW_E_SHAPE, -1, arg, axis, *have, d);
   }
   return OW_OK;
 }
-static inline void owk_join_strides(const OwTensor* t, const OwkOrder& o, int32_t first, int32_t rank, const OwkPack& p, int64_t* stride) {
+static inline void owk_join_strides(const OwTensor* t, const OwkOrder& o, int32_t first, int32_t rank, const OwkPack& p,
+                                    int64_t* stride) {
   for (int32_t l = 0; l < p.rank; ++l) {
     const int32_t mine = l - (p.rank - rank);
     const int32_t axis = mine < 0 ? 0 : o.axis[first + mine];
@@ -372,18 +396,21 @@ static inline int32_t owk_expand_axis(int32_t rank, const int64_t* shape, int32_
   const int32_t mine = at - (total - rank);
   return mine < 0 || shape[mine] == 1 ? -1 : mine;
 }
-static inline void owk_split_extent(int32_t rank, const int64_t* shape, int32_t total, int32_t at, int64_t extent, int64_t* own, int64_t* gone) {
+static inline void owk_split_extent(int32_t rank, const int64_t* shape, int32_t total, int32_t at, int64_t extent,
+                                    int64_t* own, int64_t* gone) {
   const bool has = extent == 1 || owk_expand_axis(rank, shape, total, at) >= 0;
   *own = has ? extent : 1;
   *gone = has ? 1 : extent;
 }
-static inline int32_t owk_expand(OwError* e, const OwTensor* t, int32_t total, int32_t at, int64_t extent, int32_t arg) {
+static inline int32_t owk_expand(OwError* e, const OwTensor* t, int32_t total, int32_t at, int64_t extent,
+                                 int32_t arg) {
   const int32_t mine = owk_expand_axis(t->ndim, t->shape, total, at);
   if (t->ndim > total) return owk_fail(e, OW_E_SHAPE, -1, arg, -1, total, t->ndim);
   if (mine >= 0 && t->shape[mine] != extent) return owk_fail(e, OW_E_SHAPE, -1, arg, mine, extent, t->shape[mine]);
   return OW_OK;
 }
-static inline int64_t owk_expand_stride(int32_t rank, const int64_t* shape, const int64_t* stride, int32_t total, int32_t at) {
+static inline int64_t owk_expand_stride(int32_t rank, const int64_t* shape, const int64_t* stride, int32_t total,
+                                        int32_t at) {
   const int32_t mine = owk_expand_axis(rank, shape, total, at);
   return mine < 0 ? 0 : stride[mine];
 }
@@ -395,19 +422,30 @@ static inline int32_t owk_same_shape(OwError* e, const OwTensor* t, const OwShap
 }
 
 /* ---- overlap ---- */
-typedef struct { const char* lo; const char* hi; } OwkSpan;
+typedef struct {
+  const char* lo;
+  const char* hi;
+} OwkSpan;
 static inline const char* owk_data(const OwTensor* t) { return (const char*)t->data + t->byte_offset; }
 static inline OwkSpan owk_span(const OwTensor* t) {
   const int64_t bytes = (t->dtype.bits + 7) / 8;
   OwkSpan s = {owk_data(t), owk_data(t) + bytes};
   for (int32_t k = 0; k < t->ndim; ++k) {
     const int64_t reach = (t->shape[k] - 1) * t->strides[k] * bytes;
-    if (t->shape[k] == 0) { s.hi = s.lo; return s; }
-    if (reach > 0) s.hi += reach; else s.lo += reach;
+    if (t->shape[k] == 0) {
+      s.hi = s.lo;
+      return s;
+    }
+    if (reach > 0)
+      s.hi += reach;
+    else
+      s.lo += reach;
   }
   return s;
 }
-static inline bool owk_meet(const OwkSpan& a, const OwkSpan& b) { return a.lo < b.hi && b.lo < a.hi && a.lo < a.hi && b.lo < b.hi; }
+static inline bool owk_meet(const OwkSpan& a, const OwkSpan& b) {
+  return a.lo < b.hi && b.lo < a.hi && a.lo < a.hi && b.lo < b.hi;
+}
 static inline bool owk_twins(const OwTensor* a, const OwTensor* b) {
   if (owk_data(a) != owk_data(b) || a->ndim != b->ndim) return false;
   for (int32_t k = 0; k < a->ndim; ++k)
@@ -452,8 +490,18 @@ static inline void owk_parallel(const OwCall* c, int64_t n, int64_t work, OwChun
 }
 
 /* ---- complex numbers ---- */
-OWK_FN owk_c64 owk_complex_c64(float re, float im) { owk_c64 z; __real__ z = re; __imag__ z = im; return z; }
-OWK_FN owk_c128 owk_complex_c128(double re, double im) { owk_c128 z; __real__ z = re; __imag__ z = im; return z; }
+OWK_FN owk_c64 owk_complex_c64(float re, float im) {
+  owk_c64 z;
+  __real__ z = re;
+  __imag__ z = im;
+  return z;
+}
+OWK_FN owk_c128 owk_complex_c128(double re, double im) {
+  owk_c128 z;
+  __real__ z = re;
+  __imag__ z = im;
+  return z;
+}
 OWK_FN owk_c64 owk_conj_c64(owk_c64 z) { return owk_complex_c64(__real__ z, -__imag__ z); }
 OWK_FN owk_c128 owk_conj_c128(owk_c128 z) { return owk_complex_c128(__real__ z, -__imag__ z); }
 OWK_FN float owk_abs_c64(owk_c64 z) { return __builtin_hypotf(__real__ z, __imag__ z); }

@@ -32,9 +32,21 @@ typedef unsigned long long uint64_t;
 #endif
 
 /* ---- bits ---- */
-OWK_FN uint32_t owk_bits(float x) { uint32_t u; OWK_M(memcpy)(&u, &x, 4); return u; }
-OWK_FN float owk_float(uint32_t u) { float x; OWK_M(memcpy)(&x, &u, 4); return x; }
-OWK_FN uint64_t owk_bits(double x) { uint64_t u; OWK_M(memcpy)(&u, &x, 8); return u; }
+OWK_FN uint32_t owk_bits(float x) {
+  uint32_t u;
+  OWK_M(memcpy)(&u, &x, 4);
+  return u;
+}
+OWK_FN float owk_float(uint32_t u) {
+  float x;
+  OWK_M(memcpy)(&x, &u, 4);
+  return x;
+}
+OWK_FN uint64_t owk_bits(double x) {
+  uint64_t u;
+  OWK_M(memcpy)(&u, &x, 8);
+  return u;
+}
 
 /* Whether the text may count on one-instruction fma; where not, a polynomial rounds twice. */
 #if defined(__FMA__) || defined(__CUDACC__) || defined(__CUDACC_RTC__) || defined(__aarch64__)
@@ -53,8 +65,12 @@ OWK_FN float owk_fma(float a, float b, float c) { return OWK_M(fmaf)(a, b, c); }
 OWK_FN double owk_fma(double a, double b, double c) { return OWK_M(fma)(a, b, c); }
 
 /* ---- half types: stored as 16 bits, computed as float; rounding is to nearest even, NaN stays NaN ---- */
-typedef struct { uint16_t bits; } owk_bf16;
-typedef struct { uint16_t bits; } owk_f16;
+typedef struct {
+  uint16_t bits;
+} owk_bf16;
+typedef struct {
+  uint16_t bits;
+} owk_f16;
 
 OWK_FN float owk_bf16_to_f32(owk_bf16 h) { return owk_float((uint32_t)h.bits << 16); }
 OWK_FN owk_bf16 owk_f32_to_bf16(float x) {
@@ -98,37 +114,40 @@ OWK_FN int8_t owk_to_i8(double x) { return (int8_t)owk_to_i64(x); }
 OWK_FN int16_t owk_to_i16(double x) { return (int16_t)owk_to_i64(x); }
 
 /* ---- integers: + - * wrap (-fwrapv); division by zero gives 0; the lowest over -1 wraps ---- */
-#define OWK_INT(NAME, INT)                                                                        \
-  OWK_FN INT owk_tdiv_##NAME(INT a, INT b) { return b == 0 ? (INT)0 : b == (INT)-1 ? (INT)(0 - a) : (INT)(a / b); } \
-  OWK_FN INT owk_trem_##NAME(INT a, INT b) { return b == 0 || b == (INT)-1 ? (INT)0 : (INT)(a % b); } \
-  OWK_FN INT owk_div_##NAME(INT a, INT b) {                                                       \
-    INT q = owk_tdiv_##NAME(a, b), r = owk_trem_##NAME(a, b);                                     \
-    return (INT)(q - (r != 0 && ((r < 0) != (b < 0)) ? 1 : 0));                                   \
-  }                                                                                               \
-  OWK_FN INT owk_mod_##NAME(INT a, INT b) {                                                       \
-    INT r = owk_trem_##NAME(a, b);                                                                \
-    return (INT)(r != 0 && ((r < 0) != (b < 0)) ? r + b : r);                                     \
-  }                                                                                               \
-  OWK_FN INT owk_cdiv_##NAME(INT a, INT b) {                                                      \
-    INT q = owk_tdiv_##NAME(a, b), r = owk_trem_##NAME(a, b);                                     \
-    return (INT)(q + (r != 0 && ((r < 0) == (b < 0)) ? 1 : 0));                                   \
-  }                                                                                               \
-  OWK_FN INT owk_pow_##NAME(INT a, INT n) {                                                       \
-    INT out = 1;                                                                                  \
-    if (n < 0) return a == 1 ? (INT)1 : a == (INT)-1 ? (INT)((n & 1) ? -1 : 1) : (INT)0;          \
-    for (; n > 0; n = (INT)(n >> 1)) { if (n & 1) out = (INT)(out * a); a = (INT)(a * a); }       \
-    return out;                                                                                   \
-  }                                                                                               \
-  OWK_FN INT owk_shl_##NAME(INT a, INT n) {                                                       \
-    return n < 0 || n >= (INT)(8 * sizeof(INT)) ? (INT)0 : (INT)((uint64_t)a << n);               \
-  }                                                                                               \
-  OWK_FN INT owk_shr_##NAME(INT a, INT n) {                                                       \
-    return n < 0 || n >= (INT)(8 * sizeof(INT)) ? (INT)(a < 0 ? -1 : 0) : (INT)(a >> n);          \
-  }                                                                                               \
-  OWK_FN INT owk_abs_##NAME(INT a) { return (INT)(a < 0 ? 0 - a : a); }                           \
-  OWK_FN INT owk_sign_##NAME(INT a) { return (INT)((a > 0) - (a < 0)); }                          \
-  OWK_FN INT owk_max_##NAME(INT a, INT b) { return a > b ? a : b; }                               \
-  OWK_FN INT owk_min_##NAME(INT a, INT b) { return a < b ? a : b; }                               \
+#define OWK_INT(NAME, INT)                                                                                            \
+  OWK_FN INT owk_tdiv_##NAME(INT a, INT b) { return b == 0 ? (INT)0 : b == (INT) - 1 ? (INT)(0 - a) : (INT)(a / b); } \
+  OWK_FN INT owk_trem_##NAME(INT a, INT b) { return b == 0 || b == (INT) - 1 ? (INT)0 : (INT)(a % b); }               \
+  OWK_FN INT owk_div_##NAME(INT a, INT b) {                                                                           \
+    INT q = owk_tdiv_##NAME(a, b), r = owk_trem_##NAME(a, b);                                                         \
+    return (INT)(q - (r != 0 && ((r < 0) != (b < 0)) ? 1 : 0));                                                       \
+  }                                                                                                                   \
+  OWK_FN INT owk_mod_##NAME(INT a, INT b) {                                                                           \
+    INT r = owk_trem_##NAME(a, b);                                                                                    \
+    return (INT)(r != 0 && ((r < 0) != (b < 0)) ? r + b : r);                                                         \
+  }                                                                                                                   \
+  OWK_FN INT owk_cdiv_##NAME(INT a, INT b) {                                                                          \
+    INT q = owk_tdiv_##NAME(a, b), r = owk_trem_##NAME(a, b);                                                         \
+    return (INT)(q + (r != 0 && ((r < 0) == (b < 0)) ? 1 : 0));                                                       \
+  }                                                                                                                   \
+  OWK_FN INT owk_pow_##NAME(INT a, INT n) {                                                                           \
+    INT out = 1;                                                                                                      \
+    if (n < 0) return a == 1 ? (INT)1 : a == (INT) - 1 ? (INT)((n & 1) ? -1 : 1) : (INT)0;                            \
+    for (; n > 0; n = (INT)(n >> 1)) {                                                                                \
+      if (n & 1) out = (INT)(out * a);                                                                                \
+      a = (INT)(a * a);                                                                                               \
+    }                                                                                                                 \
+    return out;                                                                                                       \
+  }                                                                                                                   \
+  OWK_FN INT owk_shl_##NAME(INT a, INT n) {                                                                           \
+    return n < 0 || n >= (INT)(8 * sizeof(INT)) ? (INT)0 : (INT)((uint64_t)a << n);                                   \
+  }                                                                                                                   \
+  OWK_FN INT owk_shr_##NAME(INT a, INT n) {                                                                           \
+    return n < 0 || n >= (INT)(8 * sizeof(INT)) ? (INT)(a < 0 ? -1 : 0) : (INT)(a >> n);                              \
+  }                                                                                                                   \
+  OWK_FN INT owk_abs_##NAME(INT a) { return (INT)(a < 0 ? 0 - a : a); }                                               \
+  OWK_FN INT owk_sign_##NAME(INT a) { return (INT)((a > 0) - (a < 0)); }                                              \
+  OWK_FN INT owk_max_##NAME(INT a, INT b) { return a > b ? a : b; }                                                   \
+  OWK_FN INT owk_min_##NAME(INT a, INT b) { return a < b ? a : b; }                                                   \
   OWK_FN bool owk_less_##NAME(INT a, INT b) { return a < b; }
 OWK_INT(u8, uint8_t)
 OWK_INT(i8, int8_t)
@@ -140,60 +159,63 @@ OWK_FN bool owk_min_bool(bool a, bool b) { return a & b; }
 OWK_FN bool owk_less_bool(bool a, bool b) { return a < b; }
 
 /* ---- floats: everything that has one text for both widths ---- */
-#define OWK_REAL(NAME, R, S)                                                                      \
-  OWK_FN R owk_max_##NAME(R a, R b) { return (a > b) | (a != a) ? a : b; }                        \
-  OWK_FN R owk_min_##NAME(R a, R b) { return (a < b) | (a != a) ? a : b; }                        \
-  OWK_FN R owk_fmax_##NAME(R a, R b) { return (a > b) | (b != b) ? a : b; }                       \
-  OWK_FN R owk_fmin_##NAME(R a, R b) { return (a < b) | (b != b) ? a : b; }                       \
-  OWK_FN bool owk_less_##NAME(R a, R b) { return (a < b) | ((b != b) & (a == a)); }               \
-  OWK_FN bool owk_same_##NAME(R a, R b) { return (a == b) | ((a != a) & (b != b)); }              \
-  OWK_FN R owk_abs_##NAME(R x) { return OWK_M(fabs##S)(x); }                                      \
-  OWK_FN R owk_sign_##NAME(R x) { return (R)((x > 0) - (x < 0));        }                   \
-  OWK_FN R owk_floor_##NAME(R x) { return OWK_M(floor##S)(x); }                                   \
-  OWK_FN R owk_ceil_##NAME(R x) { return OWK_M(ceil##S)(x); }                                     \
-  OWK_FN R owk_trunc_##NAME(R x) { return OWK_M(trunc##S)(x); }                                   \
-  OWK_FN R owk_round_##NAME(R x) { return OWK_M(rint##S)(x); }                                    \
-  OWK_FN bool owk_isnan_##NAME(R x) { return x != x; }                                            \
-  OWK_FN bool owk_isinf_##NAME(R x) { return (x == x) & (x - x != x - x); }                       \
-  OWK_FN bool owk_isfinite_##NAME(R x) { return x - x == x - x; }                                 \
-  OWK_FN bool owk_signbit_##NAME(R x) { return (owk_bits(x) >> (8 * sizeof(R) - 1)) != 0; }       \
-  OWK_FN R owk_fmod_##NAME(R a, R b) { return OWK_M(fmod##S)(a, b); }                             \
-  OWK_FN R owk_mod_##NAME(R a, R b) {                                                             \
-    R r = OWK_M(fmod##S)(a, b);                                                                   \
-    return r != 0 && ((b < 0) != (r < 0)) ? r + b : r;                                            \
-  }                                                                                               \
-  OWK_FN R owk_div_##NAME(R a, R b) { /* floor(a / b), right where the quotient rounds up to it */ \
-    if (b == 0) return a / b;                                                                     \
-    R r = OWK_M(fmod##S)(a, b);                                                                   \
-    R q = (a - r) / b;                                                                            \
-    if (r != 0 && ((b < 0) != (r < 0))) q -= 1;                                                   \
-    if (q == 0) return OWK_M(copysign##S)((R)0, a / b);                                           \
-    R f = OWK_M(floor##S)(q);                                                                     \
-    return q - f > (R)0.5 ? f + 1 : f;                                                            \
-  }                                                                                               \
-  OWK_FN R owk_sqrt_##NAME(R x) { return OWK_M(sqrt##S)(x); }                                     \
-  OWK_FN R owk_rsqrt_##NAME(R x) { return (R)1 / OWK_M(sqrt##S)(x); }                             \
-  OWK_FN R owk_pow_##NAME(R a, R b) { return OWK_M(pow##S)(a, b); }                               \
+#define OWK_REAL(NAME, R, S)                                                                        \
+  OWK_FN R owk_max_##NAME(R a, R b) { return (a > b) | (a != a) ? a : b; }                          \
+  OWK_FN R owk_min_##NAME(R a, R b) { return (a < b) | (a != a) ? a : b; }                          \
+  OWK_FN R owk_fmax_##NAME(R a, R b) { return (a > b) | (b != b) ? a : b; }                         \
+  OWK_FN R owk_fmin_##NAME(R a, R b) { return (a < b) | (b != b) ? a : b; }                         \
+  OWK_FN bool owk_less_##NAME(R a, R b) { return (a < b) | ((b != b) & (a == a)); }                 \
+  OWK_FN bool owk_same_##NAME(R a, R b) { return (a == b) | ((a != a) & (b != b)); }                \
+  OWK_FN R owk_abs_##NAME(R x) { return OWK_M(fabs##S)(x); }                                        \
+  OWK_FN R owk_sign_##NAME(R x) { return (R)((x > 0) - (x < 0)); }                                  \
+  OWK_FN R owk_floor_##NAME(R x) { return OWK_M(floor##S)(x); }                                     \
+  OWK_FN R owk_ceil_##NAME(R x) { return OWK_M(ceil##S)(x); }                                       \
+  OWK_FN R owk_trunc_##NAME(R x) { return OWK_M(trunc##S)(x); }                                     \
+  OWK_FN R owk_round_##NAME(R x) { return OWK_M(rint##S)(x); }                                      \
+  OWK_FN bool owk_isnan_##NAME(R x) { return x != x; }                                              \
+  OWK_FN bool owk_isinf_##NAME(R x) { return (x == x) & (x - x != x - x); }                         \
+  OWK_FN bool owk_isfinite_##NAME(R x) { return x - x == x - x; }                                   \
+  OWK_FN bool owk_signbit_##NAME(R x) { return (owk_bits(x) >> (8 * sizeof(R) - 1)) != 0; }         \
+  OWK_FN R owk_fmod_##NAME(R a, R b) { return OWK_M(fmod##S)(a, b); }                               \
+  OWK_FN R owk_mod_##NAME(R a, R b) {                                                               \
+    R r = OWK_M(fmod##S)(a, b);                                                                     \
+    return r != 0 && ((b < 0) != (r < 0)) ? r + b : r;                                              \
+  }                                                                                                 \
+  OWK_FN R owk_div_##NAME(R a, R b) { /* floor(a / b), right where the quotient rounds up to it */  \
+    if (b == 0) return a / b;                                                                       \
+    R r = OWK_M(fmod##S)(a, b);                                                                     \
+    R q = (a - r) / b;                                                                              \
+    if (r != 0 && ((b < 0) != (r < 0))) q -= 1;                                                     \
+    if (q == 0) return OWK_M(copysign##S)((R)0, a / b);                                             \
+    R f = OWK_M(floor##S)(q);                                                                       \
+    return q - f > (R)0.5 ? f + 1 : f;                                                              \
+  }                                                                                                 \
+  OWK_FN R owk_sqrt_##NAME(R x) { return OWK_M(sqrt##S)(x); }                                       \
+  OWK_FN R owk_rsqrt_##NAME(R x) { return (R)1 / OWK_M(sqrt##S)(x); }                               \
+  OWK_FN R owk_pow_##NAME(R a, R b) { return OWK_M(pow##S)(a, b); }                                 \
   OWK_FN R owk_ipow_##NAME(R x, int n) { /* n is a literal: the loop unrolls into a few products */ \
-    R out = 1;                                                                                    \
-    for (int k = n < 0 ? -n : n; k > 0; k >>= 1) { if (k & 1) out = out * x; x = x * x; }         \
-    return n < 0 ? (R)1 / out : out;                                                              \
-  }                                                                                               \
+    R out = 1;                                                                                      \
+    for (int k = n < 0 ? -n : n; k > 0; k >>= 1) {                                                  \
+      if (k & 1) out = out * x;                                                                     \
+      x = x * x;                                                                                    \
+    }                                                                                               \
+    return n < 0 ? (R)1 / out : out;                                                                \
+  }                                                                                                 \
   OWK_FN R owk_atan2_##NAME(R a, R b) { return OWK_M(atan2##S)(a, b); }
 OWK_REAL(f32, float, f)
 OWK_REAL(f64, double, )
 
-#define OWK_UNARY(FN)                                                    \
-  OWK_FN float owk_##FN##_f32(float x) { return OWK_M(FN##f)(x); }       \
+#define OWK_UNARY(FN)                                              \
+  OWK_FN float owk_##FN##_f32(float x) { return OWK_M(FN##f)(x); } \
   OWK_FN double owk_##FN##_f64(double x) { return OWK_M(FN)(x); }
-OWK_UNARY(exp2) OWK_UNARY(expm1) OWK_UNARY(log) OWK_UNARY(log2) OWK_UNARY(log10) OWK_UNARY(log1p)
-OWK_UNARY(sin) OWK_UNARY(cos) OWK_UNARY(tan) OWK_UNARY(asin) OWK_UNARY(acos) OWK_UNARY(atan)
-OWK_UNARY(sinh) OWK_UNARY(cosh) OWK_UNARY(tanh) OWK_UNARY(asinh) OWK_UNARY(acosh) OWK_UNARY(atanh)
-OWK_UNARY(erf) OWK_UNARY(erfc)
+OWK_UNARY(exp2)
+OWK_UNARY(expm1) OWK_UNARY(log) OWK_UNARY(log2) OWK_UNARY(log10) OWK_UNARY(log1p) OWK_UNARY(sin) OWK_UNARY(cos)
+    OWK_UNARY(tan) OWK_UNARY(asin) OWK_UNARY(acos) OWK_UNARY(atan) OWK_UNARY(sinh) OWK_UNARY(cosh) OWK_UNARY(tanh)
+        OWK_UNARY(asinh) OWK_UNARY(acosh) OWK_UNARY(atanh) OWK_UNARY(erf) OWK_UNARY(erfc)
 
-/* e^x without a branch or a call, so that loops over it vectorise: x = n ln 2 + r, |r| <= 0.35, e^r by its series to
+    /* e^x without a branch or a call, so that loops over it vectorise: x = n ln 2 + r, |r| <= 0.35, e^r by its series to
  * r^7 (5e-9), and 2^n in two factors, so that a subnormal result rounds once.  At most 1 ulp. */
-OWK_FN float owk_exp_f32(float x) {
+    OWK_FN float owk_exp_f32(float x) {
   x = x > 89.0f ? 89.0f : x;
   x = x < -104.0f ? -104.0f : x;
   float shifted = owk_mad(x, 1.44269502f, 12582912.0f); /* 1.5 * 2^23: the sum's low bits are round(x / ln 2) */
@@ -214,10 +236,10 @@ OWK_FN float owk_exp_f32(float x) {
 OWK_FN double owk_exp_f64(double x) { return OWK_M(exp)(x); }
 
 /* Through e^-|x|, so that no intermediate overflows and small results keep their digits. */
-#define OWK_SIGMOID(NAME, R)                       \
-  OWK_FN R owk_sigmoid_##NAME(R x) {               \
-    R e = owk_exp_##NAME(-owk_abs_##NAME(x));      \
-    return (x < 0 ? e : (R)1) / (1 + e);           \
+#define OWK_SIGMOID(NAME, R)                  \
+  OWK_FN R owk_sigmoid_##NAME(R x) {          \
+    R e = owk_exp_##NAME(-owk_abs_##NAME(x)); \
+    return (x < 0 ? e : (R)1) / (1 + e);      \
   }
 OWK_SIGMOID(f32, float)
 OWK_SIGMOID(f64, double)

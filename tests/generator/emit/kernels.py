@@ -39,7 +39,9 @@ NP: dict[str, Any] = {
 NAMES = {np.dtype(v): k for k, v in NP.items()}
 #: OwChunk and OwParallelFor of abi.h; `fn` arrives as an address.
 CHUNK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int32)
-PARALLEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
+PARALLEL = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p
+)
 
 
 def spec_of(text: str) -> OpSpec:

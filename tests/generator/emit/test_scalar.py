@@ -15,7 +15,8 @@ from opwright import toolchain
 SOURCE = """
 #include "opwright/kernel.h"
 #define MAP1(NAME, IN, OUT, EXPR) \\
-  extern "C" void NAME(const IN* x, OUT* y, int64_t n) { for (int64_t i = 0; i < n; ++i) { const IN a = x[i]; y[i] = EXPR; } }
+  extern "C" void NAME(const IN* x, OUT* y, int64_t n) { \\
+    for (int64_t i = 0; i < n; ++i) { const IN a = x[i]; y[i] = EXPR; } }
 #define MAP2(NAME, IN, OUT, EXPR) \\
   extern "C" void NAME(const IN* x, const IN* z, OUT* y, int64_t n) { \\
     for (int64_t i = 0; i < n; ++i) { const IN a = x[i], b = z[i]; y[i] = EXPR; } }
@@ -46,14 +47,20 @@ MAP1(short_blocks, int64_t, int64_t, owk_short_block(a))
 
 @pytest.fixture(scope="module")
 def lib() -> ctypes.CDLL:
-    path = toolchain.compile_library({"scalar.cpp": SOURCE}, name="test_scalar", extra_flags=("-Wall", "-Werror"))
+    path = toolchain.compile_library(
+        {"scalar.cpp": SOURCE}, name="test_scalar", extra_flags=("-Wall", "-Werror")
+    )
     return ctypes.CDLL(str(path))
 
 
 def apply(lib: ctypes.CDLL, name: str, out: Any, *args: np.ndarray) -> np.ndarray:
     y = np.empty(args[0].shape, out)
     held = [np.ascontiguousarray(a) for a in args]
-    getattr(lib, name)(*(a.ctypes.data_as(ctypes.c_void_p) for a in held), y.ctypes.data_as(ctypes.c_void_p), ctypes.c_int64(y.size))
+    getattr(lib, name)(
+        *(a.ctypes.data_as(ctypes.c_void_p) for a in held),
+        y.ctypes.data_as(ctypes.c_void_p),
+        ctypes.c_int64(y.size),
+    )
     return y
 
 
@@ -66,16 +73,41 @@ def same(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def test_every_half_widens_exactly(lib: ctypes.CDLL) -> None:
     bits = np.arange(65536, dtype=np.uint16)
     assert same(apply(lib, "from_f16", np.float32, bits), bits.view(np.float16).astype(np.float32)).all()
-    assert same(apply(lib, "from_bf16", np.float32, bits), bits.view(ml_dtypes.bfloat16).astype(np.float32)).all()
+    assert same(
+        apply(lib, "from_bf16", np.float32, bits), bits.view(ml_dtypes.bfloat16).astype(np.float32)
+    ).all()
 
 
 def floats() -> np.ndarray:
     rng = np.random.default_rng(1)
     anything = rng.integers(0, 2**32, 200_000, dtype=np.uint32).view(np.float32)
-    near = np.array([65504, 65519.996, 65520, 5.9604645e-8, 2.9802322e-8, 2.98023e-8, 6.1035156e-5, 3.3895314e38, 3.4e38, 0, -0.0,
-                     np.inf, -np.inf, np.nan, 1e-45, 9.2e-41], np.float32)
-    halfway = (rng.integers(0, 2**16, 50_000, dtype=np.uint32) << 16 | 0x8000).astype(np.uint32).view(np.float32)
-    return np.concatenate([anything, near, -near, halfway, rng.standard_normal(100_000).astype(np.float32) * 1e-5])
+    near = np.array(
+        [
+            65504,
+            65519.996,
+            65520,
+            5.9604645e-8,
+            2.9802322e-8,
+            2.98023e-8,
+            6.1035156e-5,
+            3.3895314e38,
+            3.4e38,
+            0,
+            -0.0,
+            np.inf,
+            -np.inf,
+            np.nan,
+            1e-45,
+            9.2e-41,
+        ],
+        np.float32,
+    )
+    halfway = (
+        (rng.integers(0, 2**16, 50_000, dtype=np.uint32) << 16 | 0x8000).astype(np.uint32).view(np.float32)
+    )
+    return np.concatenate(
+        [anything, near, -near, halfway, rng.standard_normal(100_000).astype(np.float32) * 1e-5]
+    )
 
 
 @pytest.mark.parametrize(("name", "half"), [("to_f16", np.float16), ("to_bf16", ml_dtypes.bfloat16)])
@@ -94,7 +126,9 @@ def ulps(got: np.ndarray, want: np.ndarray) -> np.ndarray:
 
 
 def test_exp_is_within_two_ulp_subnormals_included(lib: ctypes.CDLL) -> None:
-    x = np.concatenate([np.linspace(-104, 88.7, 400_001), np.linspace(-1e-3, 1e-3, 10_001)]).astype(np.float32)
+    x = np.concatenate([np.linspace(-104, 88.7, 400_001), np.linspace(-1e-3, 1e-3, 10_001)]).astype(
+        np.float32
+    )
     assert ulps(apply(lib, "exp32", np.float32, x), np.exp(x.astype(np.float64))).max() <= 1.5
     edges = np.array([np.inf, -np.inf, np.nan, 0, -0.0, 89, 1e30, -1e30, -200], np.float32)
     with np.errstate(over="ignore"):
@@ -123,7 +157,18 @@ def test_float_to_integer_is_defined(lib: ctypes.CDLL) -> None:
     x = np.array([1.9, -1.9, np.nan, np.inf, -np.inf, 3e9, -3e9, 2147483647.9, 1e19, -1e19])
     low32, low64 = -(2**31), -(2**63)
     assert apply(lib, "to_i32", np.int32, x).tolist() == [1, -1, *[low32] * 5, 2147483647, low32, low32]
-    assert apply(lib, "to_i64", np.int64, x).tolist() == [1, -1, low64, low64, low64, 3_000_000_000, -3_000_000_000, 2147483647, low64, low64]
+    assert apply(lib, "to_i64", np.int64, x).tolist() == [
+        1,
+        -1,
+        low64,
+        low64,
+        low64,
+        3_000_000_000,
+        -3_000_000_000,
+        2147483647,
+        low64,
+        low64,
+    ]
     assert apply(lib, "to_u8", np.uint8, np.array([-1.0, 255.9, 256.0, np.nan])).tolist() == [255, 255, 0, 0]
 
 
@@ -134,14 +179,20 @@ def test_integer_division_never_traps(lib: ctypes.CDLL) -> None:
     assert apply(lib, "div_i64", np.int64, a, b).tolist() == [3, -4, -4, 3, low, 0, 0, 0]
     assert apply(lib, "mod_i64", np.int64, a, b).tolist() == [1, 1, -1, -1, 0, 0, 0, 0]
     assert apply(lib, "cdiv_i64", np.int64, a, b).tolist() == [4, -3, -3, 4, low, 0, 0, 0]
-    assert apply(lib, "tdiv_i32", np.int32, np.array([-(2**31)], np.int32), np.array([-1], np.int32)).tolist() == [-(2**31)]
-    assert apply(lib, "pow_i64", np.int64, np.array([3, 2, -1, 5], np.int64), np.array([4, -1, -3, 0], np.int64)).tolist() == [81, 0, -1, 1]
+    assert apply(
+        lib, "tdiv_i32", np.int32, np.array([-(2**31)], np.int32), np.array([-1], np.int32)
+    ).tolist() == [-(2**31)]
+    assert apply(
+        lib, "pow_i64", np.int64, np.array([3, 2, -1, 5], np.int64), np.array([4, -1, -3, 0], np.int64)
+    ).tolist() == [81, 0, -1, 1]
 
 
 def test_float_floor_division_follows_python(lib: ctypes.CDLL) -> None:
     rng = np.random.default_rng(2)
     a = np.concatenate([rng.standard_normal(5000) * 9, rng.integers(-9, 9, 5000)]).astype(np.float32)
-    b = np.concatenate([rng.standard_normal(5000), rng.integers(1, 5, 5000) * rng.choice([-1, 1], 5000)]).astype(np.float32)
+    b = np.concatenate(
+        [rng.standard_normal(5000), rng.integers(1, 5, 5000) * rng.choice([-1, 1], 5000)]
+    ).astype(np.float32)
     assert same(apply(lib, "div_f32", np.float32, a, b), np.floor_divide(a, b)).all()
     assert same(apply(lib, "mod_f32", np.float32, a, b) + 0, np.mod(a, b) + 0).all()
 
@@ -154,7 +205,9 @@ def test_extremes_carry_nan(lib: ctypes.CDLL) -> None:
 
 def test_blocks_keep_the_bound_on_sums(lib: ctypes.CDLL) -> None:
     """Note [Blocked sums]: additions on the longest path stay under 4 sqrt(n) + 16."""
-    n = np.unique(np.concatenate([np.arange(1, 5000), 2 ** np.arange(2, 40), 3**np.arange(2, 25)])).astype(np.int64)
+    n = np.unique(np.concatenate([np.arange(1, 5000), 2 ** np.arange(2, 40), 3 ** np.arange(2, 25)])).astype(
+        np.int64
+    )
     limit = 4 * np.sqrt(n) + 16
     block = apply(lib, "blocks", np.int64, n)
     assert (block % 16 == 0).all()
