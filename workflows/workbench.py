@@ -152,9 +152,10 @@ def _specs(folders: tuple[Path, ...], _state: tuple[tuple[str, int, int], ...]) 
 
 def _split(text: str) -> tuple[Path | None, str]:
     """A path and the operator named in it, or (None, "") for a plain name."""
-    head, colon, tail = text.rpartition(":")
-    if colon and head.endswith((".yaml", ".yml")) and "/" not in tail:
-        return Path(head), tail
+    for suffix in (".yaml:", ".yml:"):
+        head, mark, tail = text.partition(suffix)
+        if mark and "/" not in tail:
+            return Path(head + suffix[:-1]), tail
     if text.endswith((".yaml", ".yml")) or "/" in text or "\\" in text:
         return Path(text), ""
     return None, ""
