@@ -95,11 +95,22 @@ def test_no_file_says(texts, what, pattern):
 
 # ---- imports: one way (docs/internals.md) ----
 
-LOWERING = ("loops", "plan", "emit", "program", "write")
+CONTRACTS = {
+    c["name"]: c
+    for c in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+}
+MEANING = CONTRACTS["a spec's meaning knows no lowering"]
+FACE = CONTRACTS["the runtime imports nothing of the workbench, and no torch"]
 
 
 def python_files(folder: str) -> Iterator[Path]:
     return (p for p in sorted((ROOT / folder).rglob("*.py")) if "generated" not in p.parts)
+
+
+def entries(folder: Path) -> set[str]:
+    """Modules and packages that lie directly in a folder."""
+    packages = {p.parent.name for p in folder.glob("*/__init__.py")}
+    return packages | {p.stem for p in folder.glob("*.py")} - {"__init__"}
 
 
 def module_of(path: Path) -> list[str]:
@@ -151,8 +162,18 @@ def test_generator_imports_neither_judge_nor_workflows():
 
 
 def test_judge_imports_no_lowering_and_no_workflow():
-    lowering = (f"opwright.generator.{name}" for name in LOWERING)
+    lowering = MEANING["forbidden_modules"]
+    assert CONTRACTS["the judge shares no code with the accused"]["forbidden_modules"] == lowering
     assert forbidden("validators", "opwright.workflows", *lowering) == []
+
+
+def test_every_module_is_in_a_contract():
+    """A module that no contract names could import anything, and the judge could import it."""
+    generator = {f"opwright.generator.{entry}" for entry in entries(ROOT / "generator")}
+    assert generator == {*MEANING["source_modules"], *MEANING["forbidden_modules"]}
+    assert {f"opwright.{entry}" for entry in entries(ROOT / "runtime" / "python")} | {"opwright"} == set(
+        FACE["source_modules"]
+    )
 
 
 def test_torch_private_names_sit_in_one_file():

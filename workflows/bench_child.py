@@ -26,6 +26,8 @@ _BLOCK_S = 0.01
 def main(argv: Sequence[str]) -> int:
     import torch
 
+    from .. import registry, set_num_threads
+    from .. import tensor as as_tensor
     from ..generator.program.folder import read_tensors
     from .bridge import Bridge
     from .workbench import Workbench
@@ -33,16 +35,14 @@ def main(argv: Sequence[str]) -> int:
     folder = Path(argv[0])
     request: dict[str, Any] = json.loads((folder / "request.json").read_text(encoding="utf-8"))
     torch.set_num_threads(request["threads"])
-    import opwright as ow
-
     bench = Workbench.here(Path(request["start"]))
     Bridge(bench).install(extra=[bench.one(request["op"])])
-    ow.set_num_threads(request["threads"])
+    set_num_threads(request["threads"])
     arrays = {k: np.array(v) for k, v in read_tensors(folder / "arrays.safetensors").items()}
     rng = np.random.default_rng(request["seed"])
     sets = [arrays, *(_shuffled(arrays, rng) for _ in range(SETS - 1))]
-    op = ow.registry.get(request["op"])
-    ours = [_ours(ow, op, request, s) for s in sets]
+    op = registry.get(request["op"])
+    ours = [_ours(as_tensor, op, request, s) for s in sets]
     theirs = [_theirs(torch, request, s) for s in sets]
     with torch.no_grad():
         trouble = _compare(torch, op, request, ours, theirs, sets)
@@ -69,11 +69,13 @@ def _load(x: Mapping[str, Any], of: Callable[[Any], Any], arrays: Mapping[str, A
     return [_load(y, of, arrays) for y in x["list"]] if "list" in x else x["value"]
 
 
-def _ours(ow: Any, op: Any, request: Mapping[str, Any], arrays: Mapping[str, Any]) -> Callable[[], Any]:
+def _ours(
+    as_tensor: Callable[[Any], Any], op: Any, request: Mapping[str, Any], arrays: Mapping[str, Any]
+) -> Callable[[], Any]:
     made: dict[int, Any] = {}
 
     def tensor(a: Any) -> Any:
-        return made.setdefault(id(a), ow.tensor(a))
+        return made.setdefault(id(a), as_tensor(a))
 
     given = {k: _load(v, tensor, arrays) for k, v in request["inputs"].items()}
     given |= {k: v["value"] for k, v in request["attrs"].items()}

@@ -262,7 +262,9 @@ def _compose(p: Program, tree: Sequence[_Member]) -> tuple[str, str, tuple[Arg, 
     hash = hashlib.sha256(meaning.encode()).hexdigest()[:16]
     doc = ", ".join(dict.fromkeys(m.call.op for m in tree))
     unlike = ", ".join(f"x{k}.B: {[[4, 1, 3], [6, 1], [3]][min(k, 2)]}" for k in range(len(leaves)))
-    cases = "[{B: [7, 5]}, {B: [0, 3]}, {B: []}, {B: [1025]}" + (f", {{{unlike}}}]" if len(leaves) > 1 else "]")
+    cases = "[{B: [7, 5]}, {B: [0, 3]}, {B: []}, {B: [1025]}" + (
+        f", {{{unlike}}}]" if len(leaves) > 1 else "]"
+    )
     text = (
         f'op: group:{hash}\ndoc: "Composed of {doc}."\n{meaning}'
         "grad: {none: a program is differentiated before its groups are made}\n"
