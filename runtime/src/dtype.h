@@ -203,14 +203,15 @@ inline constexpr bool is_std_complex = false;
 template <class R>
 inline constexpr bool is_std_complex<std::complex<R>> = true;
 
-// Float to integer, as in the kernels' scalar.h: toward zero; NaN gives 0, what is out of range the nearest end.
-template <class Int, class Float>
-Int truncate(Float f) {
-  constexpr Float low = static_cast<Float>(std::numeric_limits<Int>::min());
-  constexpr Float above = static_cast<Float>(std::numeric_limits<Int>::max() / 2 + 1) * 2;  // one past the highest
-  if (f != f) return 0;
-  if (f >= above) return std::numeric_limits<Int>::max();
-  return f < low ? std::numeric_limits<Int>::min() : static_cast<Int>(f);
+// Float to integer, as the kernels' scalar.h and PyTorch's CPU kernels on x86: toward zero; NaN and what does not fit
+// give the lowest i32 (to i32) or i64 (to the rest, which keep the low bits).
+template <class Int>
+Int truncate(double f) {
+  using Wide = std::conditional_t<std::is_same_v<Int, int32_t>, int32_t, int64_t>;
+  constexpr Wide low = std::numeric_limits<Wide>::min();
+  double cut = std::trunc(f);
+  bool fits = cut >= static_cast<double>(low) && cut < -static_cast<double>(low);  // false for NaN
+  return static_cast<Int>(fits ? static_cast<Wide>(cut) : low);
 }
 
 // Between natives. To bool: not zero (NaN is true). Complex to real drops the imaginary part. Integers wrap.
