@@ -163,6 +163,11 @@ def every_rounding_counts() -> Iterator[None]:
         _ROUNDS.reset(token)
 
 
+def counts_every_rounding() -> bool:
+    """Whether we are inside `every_rounding_counts`."""
+    return _ROUNDS.get()
+
+
 def rounded(
     v: Array,
     r: Array | None,

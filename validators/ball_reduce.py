@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..generator.types import DType, accum
-from .ball import Ball, cast, unless_zero
+from .ball import Ball, cast, counts_every_rounding, unless_zero
 from .values import STORAGE, U64, Array, least, lowest_unit, precision
 
 __all__ = ["Accumulator", "contract", "identity", "reduce_", "scan", "sum_factor"]
@@ -94,7 +94,7 @@ def total(
     grown = roundings * (dtype.u + U64) * size
     r = grown if spread is None else grown + spread
     is_exact: Array | bool = count <= 1
-    if unit is not None:
+    if unit is not None and not counts_every_rounding():
         is_exact = is_exact | (size <= 2.0 ** precision(dtype) * unit)
     calm = np.zeros(()) if spread is None else spread
     r = np.where(is_exact & (calm == 0), 0.0, np.where(count <= 1, calm, r))
@@ -170,7 +170,7 @@ def _product(b: Ball, dtype: DType) -> Ball:
         (odd.prod(axis=-1) <= 2.0 ** precision(dtype))
         & (tiny >= least(dtype) * 2 ** (precision(dtype) + 1))
         & (largest <= float(dtype.max))
-    )
+    ) & (not counts_every_rounding())
     special = ~np.isfinite(x).all(axis=-1)
     has_zero = ((x == 0) & (r == 0)).any(axis=-1) & ~special & (largest <= float(dtype.max))
     certain = np.all(r == 0, axis=-1) if b.r is not None else np.ones(v.shape, np.bool_)

@@ -24,7 +24,7 @@ from ..generator.bind import bind
 from ..generator.errors import OpwrightError
 from ..generator.spec import AtenEntry, Only, OpSpec
 from ..generator.types import DType
-from .ball import Ball, check
+from .ball import Ball, check, every_rounding_counts
 from .extents import OracleError
 from .harness import Array
 from .laws import holds, law_op
@@ -164,18 +164,6 @@ def _lifted_attrs(spec: OpSpec, trial: Trial) -> dict[str, Any]:
     return out
 
 
-def _nearby(trial: Trial) -> Trial:
-    """The floats moved by a few parts in 2**28, equal ones alike: a place where no operation happens to be exact."""
-
-    def moved(a: Array) -> Array:
-        if a.dtype.kind not in "fc":
-            return a
-        with np.errstate(all="ignore"):
-            return np.asarray(np.where(np.isfinite(a), a * (1 + np.sin(np.abs(a) * 1e3) * 2.0**-28), a))
-
-    return trial.with_arrays({n: moved(a) for n, a in trial.arrays.items()}, "~near")
-
-
 def _untied(trial: Trial) -> Trial:
     """The same with no two floats of a tensor equal, and no inf or nan."""
 
@@ -190,24 +178,22 @@ def _untied(trial: Trial) -> Trial:
 
 
 def _loosened(spec: OpSpec, trial: Trial, want: Mapping[str, Ball]) -> dict[str, Ball]:
-    """The balls with the radius that the same program has nearby.
+    """The balls with the radius of any order of evaluation.
 
-    Where every operation happens to be exact (small integers, numbers that were f32) the ball has no radius, but
-    another formula of the same meaning, such as a running mean, rounds.  Results below the least normal number may
-    be flushed to zero.
+    Where every operation of ours happens to be exact (small integers, numbers that were f32) the ball has no radius,
+    but another formula of the same meaning, such as a running mean, rounds; a formula of another shape, a few times
+    as often.  Results below the least normal number may be flushed to zero.
     """
-    near = _oracle(spec, _nearby(trial))
+    with every_rounding_counts():
+        loose = _oracle(spec, trial)
     out = {}
     for name, ball in want.items():
         if not ball.dtype.is_inexact:
             out[name] = ball
             continue
         radius = ball.radius + 2.0**-1022
-        if near is not None and near[name].shape == ball.shape:
-            with np.errstate(all="ignore"):
-                off = np.abs(near[name].value - ball.value)
-                close = off <= 1e-6 * (np.abs(ball.value) + near[name].radius * 2.0**40)
-            radius = np.where(close, np.maximum(radius, 4 * near[name].radius), radius)
+        if loose is not None and loose[name].shape == ball.shape:
+            radius = np.maximum(radius, 4 * np.nan_to_num(loose[name].radius, nan=0.0, posinf=0.0))
         out[name] = replace(ball, r=np.where(np.isfinite(ball.value), radius, ball.radius))
     return out
 
