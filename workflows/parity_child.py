@@ -96,7 +96,9 @@ def _say(stage: str, seconds: float) -> None:
 def _array(t: Any) -> Any:
     import numpy as np
 
-    return np.array(t.numpy() if hasattr(t, "numpy") else t, order="C")  # ascontiguousarray would make rank 0 rank 1
+    return np.array(
+        t.numpy() if hasattr(t, "numpy") else t, order="C"
+    )  # ascontiguousarray would make rank 0 rank 1
 
 
 def _calls(program: Any, loaded: Any, inputs: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,106 @@
+"""`gate`: a change that keeps what was proven is green; one that does not is red, and says of what."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+
+import git
+import pytest
+
+from opwright.workflows.gate import Check, junit, same_names
+
+pytestmark = pytest.mark.judge
+
+
+@pytest.fixture
+def repo(ow: Any, project: Path) -> git.Repo:
+    """The small workbench in git, its operator accepted."""
+    found = git.Repo.init(project)
+    with found.config_writer() as config:
+        config.set_value("user", "name", "Somebody")
+        config.set_value("user", "email", "somebody@example.org")
+    (project / ".gitignore").write_text("build/\n")
+    assert ow("accept", "scale").code == 0
+    commit(found, "one operator")
+    return found
+
+
+def commit(repo: git.Repo, message: str) -> str:
+    repo.git.add("--all")
+    return str(repo.index.commit(message).hexsha)
+
+
+def states(ran: Any) -> dict[tuple[str, str], str]:
+    return {(c["check"], c["name"]): c["state"] for c in ran.json["checks"]}
+
+
+def spec_of(repo: git.Repo) -> Path:
+    return Path(repo.working_tree_dir or "") / "specs" / "tiny" / "scale.yaml"
+
+
+def test_nothing_changed_is_green_and_the_sample_reproduces(ow: Any, repo: git.Repo, tmp_path: Path) -> None:
+    ran = ow("gate", "--base", "HEAD", "--json", "--junit", str(tmp_path / "gate.xml"))
+    assert ran.code == 0, ran.out + ran.err
+    assert states(ran) == {("evidence", "scale"): "ok", ("judged", "scale"): "ok"}
+    assert ran.json["diff"] == [] and ran.json["files"] == []
+    suite = ElementTree.parse(tmp_path / "gate.xml").getroot()
+    assert (suite.get("tests"), suite.get("failures")) == ("2", "0")
+
+
+def test_a_changed_meaning_is_stale_until_it_is_accepted_and_shows_its_diff(ow: Any, repo: git.Repo) -> None:
+    path = spec_of(repo)
+    path.write_text(path.read_text().replace("A(x[*B]) * A(by)", "A(x[*B]) * A(by) + A(by)"))
+    ran = ow("gate", "--base", "HEAD", "--json")
+    assert ran.code == 1
+    assert states(ran)[("evidence", "scale")] == "red"
+    assert any(line.startswith("+") and "by" in line for line in ran.json["diff"])
+    assert ran.json["files"] == ["specs/tiny/scale.yaml"]
+    assert ow("accept", "scale").code == 0
+    assert ow("gate", "--base", "HEAD", "--json").code == 0
+
+
+def test_evidence_that_was_edited_or_lost_is_red(ow: Any, repo: git.Repo) -> None:
+    path = Path(repo.working_tree_dir or "") / "evidence" / "ops" / "scale.yaml"
+    text = path.read_text()
+    path.write_text(text.replace("state: passed", "state: failed", 1))
+    ran = ow("gate", "--base", "HEAD", "--json")
+    assert ran.code == 1 and states(ran)[("judged", "scale")] == "red"
+    path.unlink()
+    ran = ow("gate", "--base", "HEAD", "--json", "--sample", "0")
+    assert ran.code == 1 and states(ran)[("evidence", "scale")] == "red"
+
+
+def test_a_new_operator_needs_evidence(ow: Any, repo: git.Repo) -> None:
+    other = spec_of(repo).with_name("shift.yaml")
+    other.write_text(
+        spec_of(repo).read_text().replace("op: scale", "op: shift").replace("* A(by)", "+ A(by)")
+    )
+    ran = ow("gate", "--base", "HEAD", "--sample", "0")
+    assert ran.code == 1 and "opwright accept shift" in ran.out
+
+
+def test_a_wrong_request_is_said(
+    ow: Any, repo: git.Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "there is no revision `nowhere`" in ow("gate", "--base", "nowhere").err
+    assert ow("gate", "--base=--output=x").code == 2
+    assert ow("gate").code == 2
+    monkeypatch.chdir(tmp_path)
+    ran = ow("gate", "--base", "HEAD")
+    assert ran.code == 2 and "no git repository" in ran.err
+
+
+def test_junit_escapes_what_it_says() -> None:
+    text = junit([Check("judged", 'a<"b"', "red", "x < y & z", 1.5), Check("model", "m", "skipped", "later")])
+    suite = ElementTree.fromstring(text)
+    cases = list(suite)
+    assert cases[0].get("name") == 'a<"b"' and cases[0][0].text == "x < y & z"
+    assert cases[1][0].tag == "skipped" and suite.get("skipped") == "1"
+
+
+def test_names_of_kernels_do_not_show_in_a_diff() -> None:
+    assert same_names("ow_0123456789abcdef(ow_fedcba9876543210)") == same_names(
+        "ow_aaaaaaaaaaaaaaaa(ow_bbbbbbbbbbbbbbbb)"
+    )
