@@ -1,23 +1,36 @@
 """`ow.call_aten("aten.add.Tensor", …)`: an ATen overload's arguments, put to the op that claims it.
 
-The rules of a row are in docs/internals.md, "`aten:` entries in a spec".
-May import: `.registry`, `.exceptions`.
+The rules of a row are in docs/internals.md, "`aten:` entries in a spec"; what no row can say is in fronts.py.
+May import: `.registry`, `.exceptions`, `.fronts`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from . import registry
-from .exceptions import OpTypeError
-
-# Where a tensor lies is not an op's business.
-_PLACEMENT = frozenset({"layout", "device", "pin_memory", "memory_format", "non_blocking"})
+from .exceptions import MissingKernelError, OpTypeError
+from .fronts import COMPOSE, PLACEMENT, PREPARE, VIEWS, Call, Refused, front
 
 
-class _Refused(Exception):
-    """A row does not take these arguments; the text says why."""
+@dataclass(frozen=True)
+class Planned:
+    """The one op call that answers an overload: arguments by the spec's names, and which outputs are its results."""
+
+    op: str
+    arguments: Mapping[str, Any]
+    returns: tuple[str, ...]
+    finish: Callable[[Any], Any] | None = None
+
+    def run(self) -> Any:
+        """A Tensor, or a tuple of them."""
+        op = registry.get(self.op)
+        outputs = [output["name"] for output in op.signature["outputs"]]
+        results = dict(zip(outputs, op.all(**self.arguments), strict=True))
+        out = results[self.returns[0]] if len(self.returns) == 1 else tuple(results[n] for n in self.returns)
+        return out if self.finish is None else self.finish(out)
 
 
 def call_aten(overload: str, *args: Any, **kwargs: Any) -> Any:
@@ -25,15 +38,48 @@ def call_aten(overload: str, *args: Any, **kwargs: Any) -> Any:
 
     Raises MissingKernelError when nothing claims it, and OpTypeError when no row takes these arguments.
     """
+    planned = plan_aten(overload, args, kwargs)
+    return planned.run() if isinstance(planned, Planned) else planned
+
+
+def plan_aten(overload: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What `call_aten` would call: a `Planned`, or for a view the result itself.  Raises as `call_aten`."""
     refusals: list[str] = []
+    try:
+        if overload in VIEWS:
+            return front(VIEWS, overload, args, kwargs)
+        if overload in PREPARE:
+            return _called(front(PREPARE, overload, args, kwargs))
+        composed = overload in COMPOSE
+        try:
+            return _by_rows(overload, args, kwargs, refusals)
+        except (MissingKernelError, Refused):
+            if not composed:
+                raise
+        return _called(front(COMPOSE, overload, args, kwargs))
+    except Refused as why:
+        reasons = "; ".join([*refusals, *([str(why)] if str(why) else [])])
+        raise OpTypeError(f"{overload} is not supplied for these arguments: {reasons}") from None
+
+
+def _called(call: Call) -> Planned:
+    """A front's call: of an overload through its rows, or of an operator."""
+    if not call.to.startswith("aten."):
+        return replace(_planned({"op": call.to}, call.arguments), finish=call.finish)
+    refusals: list[str] = []
+    try:
+        return replace(_by_rows(call.to, (), call.arguments, refusals), finish=call.finish)
+    except Refused:
+        raise Refused("; ".join(refusals)) from None
+
+
+def _by_rows(overload: str, args: Sequence[Any], kwargs: Mapping[str, Any], refusals: list[str]) -> Planned:
     for row in registry.aten_rows(overload):
         try:
-            given = _arguments(row, args, kwargs)
-        except _Refused as why:
+            return _planned(row, _arguments(row, args, kwargs))
+        except Refused as why:
             refusals.append(f"{row['op']}: {why}")
-            continue
-        return _call(row, given)
-    raise OpTypeError(f"{overload} is not supplied for these arguments: {'; '.join(refusals)}")
+    raise Refused
 
 
 def _arguments(row: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -41,13 +87,13 @@ def _arguments(row: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str,
     targets: dict[str, Any] = dict(row["map"])
     order = list(targets)
     if len(args) > len(order):
-        raise _Refused(f"takes {len(order)} arguments, got {len(args)}")
+        raise Refused(f"takes {len(order)} arguments, got {len(args)}")
     given = dict(zip(order, args, strict=False))
     for name, value in kwargs.items():
         if name in given:
-            raise _Refused(f"`{name}` is given twice")
-        if name not in targets and value is not None and name not in _PLACEMENT:
-            raise _Refused(f"`{name}` is not taken")
+            raise Refused(f"`{name}` is given twice")
+        if name not in targets and value is not None and name not in PLACEMENT:
+            raise Refused(f"`{name}` is not taken")
         given[name] = value
     out: dict[str, Any] = dict(row.get("set", {}))
     for name, value in given.items():
@@ -58,13 +104,13 @@ def _arguments(row: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str,
                 out[target] = value
             case list() | tuple() as names:
                 if not isinstance(value, list | tuple) or len(value) != len(names):
-                    raise _Refused(f"`{name}` must have {len(names)} items")
+                    raise Refused(f"`{name}` must have {len(names)} items")
                 out.update(zip(names, value, strict=True))
             case Mapping() as demand:
                 if not _same(value, demand["only"]):
-                    raise _Refused(f"`{name}` must be {demand['only']!r}, got {value!r}")
+                    raise Refused(f"`{name}` must be {demand['only']!r}, got {value!r}")
             case other:
-                raise _Refused(f"`{name}` has a target that is not known: {other!r}")
+                raise Refused(f"`{name}` has a target that is not known: {other!r}")
     return out
 
 
@@ -78,16 +124,11 @@ def _same(value: Any, wanted: Any) -> bool:
     )
 
 
-def _call(row: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
-    op = registry.get(row["op"])
-    outputs = [output["name"] for output in op.signature["outputs"]]
-    shown = [output["name"] for output in op.signature["outputs"] if not output["aux"]]
-    returns = list(row.get("returns") or shown)
+def _planned(row: Mapping[str, Any], given: Mapping[str, Any]) -> Planned:
+    signature = registry.get(row["op"]).signature
+    shown = [output["name"] for output in signature["outputs"] if not output["aux"]]
     # None stands for "the default" of an attribute that cannot be None.
-    takes_none = {a["name"] for a in op.signature["attrs"] if a["optional"] or a.get("default", ...) is None}
-    attrs = {a["name"] for a in op.signature["attrs"]}
+    takes_none = {a["name"] for a in signature["attrs"] if a["optional"] or a.get("default", ...) is None}
+    attrs = {a["name"] for a in signature["attrs"]}
     arguments = {k: v for k, v in given.items() if v is not None or k not in attrs or k in takes_none}
-    results = dict(zip(outputs, op.all(**arguments), strict=True))
-    if len(returns) == 1:
-        return results[returns[0]]
-    return tuple(results[name] for name in returns)
+    return Planned(row["op"], arguments, tuple(row.get("returns") or shown))

@@ -333,6 +333,19 @@ PyObject* method_transpose(PyObject* self, PyObject* const* args, Py_ssize_t n, 
 PyObject* method_unsqueeze(PyObject* self, PyObject* axis) {
   return guarded([&] { return wrap(ow::unsqueeze(tensor_of(self), int_from(axis, "axis"))); });
 }
+PyObject* method_as_strided(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* names) {
+  return guarded([&] {
+    PyObject* given[3];
+    parse_args("as_strided", args, n, names, {"sizes", "strides", "offset"}, 2, given);
+    const Tensor& t = tensor_of(self);
+    Sizes sizes, strides;
+    if (!ints_from(given[0], &sizes) || !ints_from(given[1], &strides) || sizes.size() != strides.size())
+      fail(ErrorKind::Type, "as_strided: sizes and strides are two sequences of ints of one length");
+    bool own = given[2] == nullptr || given[2] == Py_None;
+    return wrap(ow::as_strided(t, sizes.data(), strides.data(), static_cast<int32_t>(sizes.size()),
+                               own ? t.offset : int_from(given[2], "offset")));
+  });
+}
 PyObject* method_contiguous(PyObject* self, PyObject*) {
   return guarded([&]() -> PyObject* {
     if (tensor_of(self).contiguous()) return Py_NewRef(self);
@@ -500,6 +513,9 @@ PyMethodDef kMethods[] = {
     {"expand", method(method_expand), METH_FASTCALL,
      "expand(*sizes) -> a view that repeats axes of extent 1. -1 keeps an extent."},
     {"unsqueeze", method_unsqueeze, METH_O, "unsqueeze(axis) -> a view with an axis of extent 1 more."},
+    {"as_strided", method(method_as_strided), METH_FASTCALL | METH_KEYWORDS,
+     "as_strided(sizes, strides, offset=None) -> a view of any layout within the storage; offset counts elements from "
+     "its start (None: where this tensor begins)."},
     {"contiguous", method_contiguous, METH_NOARGS, "contiguous() -> itself, or a dense copy."},
     {"is_contiguous", method_is_contiguous, METH_NOARGS, "Whether the elements lie densely in row-major order."},
     {"clone", method_clone, METH_NOARGS, "clone() -> a dense copy."},

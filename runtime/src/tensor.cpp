@@ -203,6 +203,42 @@ Tensor unsqueeze(const Tensor& t, int64_t axis) {
   return out;
 }
 
+Tensor as_strided(const Tensor& t, const int64_t* sizes, const int64_t* strides, int32_t n, int64_t offset) {
+  checked_numel(sizes, n, t.dtype);
+  Tensor out;
+  out.storage = t.storage;
+  out.dtype = t.dtype;
+  out.offset = offset;
+  out.rank = n;
+  // Element positions from the storage's start: lowest and highest that the view reaches.
+  int64_t low = offset, high = offset;
+  bool overflow = false, none = false;
+  for (int32_t k = 0; k < n; ++k) {
+    out.sizes[k] = sizes[k];
+    out.strides[k] = strides[k];
+    none |= sizes[k] == 0;
+    int64_t reach;
+    overflow |= __builtin_mul_overflow(std::max<int64_t>(sizes[k] - 1, 0), strides[k], &reach);
+    overflow |= __builtin_add_overflow(reach < 0 ? low : high, reach, reach < 0 ? &low : &high);
+  }
+  const char *from, *to;
+  byte_range(t, &from, &to);
+  int64_t item = static_cast<int64_t>(item_size(t.dtype));
+  int64_t first = 0, past = static_cast<int64_t>(t.storage->bytes()) / item;
+  if (past == 0 && from != to) {
+    first = (from - t.storage->data()) / item;
+    past = (to - t.storage->data()) / item;
+  }
+  if (none) {
+    out.offset = t.offset;  // an address inside the storage
+    return out;
+  }
+  if (overflow || low < first || high >= past)
+    fail(ErrorKind::Value, "as_strided: shape ", shape_text(sizes, n), " with strides ", shape_text(strides, n),
+         " from element ", offset, " leaves the storage, which holds elements ", first, " to ", past - 1);
+  return out;
+}
+
 bool view_as(const Tensor& t, const int64_t* sizes, int32_t n, Tensor* out) {
   Tensor made;
   made.storage = t.storage;

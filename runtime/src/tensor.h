@@ -60,6 +60,9 @@ Tensor expand(const Tensor& t, const int64_t* sizes, int32_t n);  // -1 keeps an
 Tensor select(const Tensor& t, int64_t axis, int64_t index);
 Tensor slice(const Tensor& t, int64_t axis, int64_t start, int64_t step, int64_t count);
 Tensor unsqueeze(const Tensor& t, int64_t axis);
+// Any layout within the storage (for borrowed memory of unknown extent: within what `t` spans). `offset` counts elements
+// from the storage's start.
+Tensor as_strided(const Tensor& t, const int64_t* sizes, const int64_t* strides, int32_t n, int64_t offset);
 bool view_as(const Tensor& t, const int64_t* sizes, int32_t n, Tensor* out);  // false: strides do not allow it
 Tensor reshape(const Tensor& t, const int64_t* sizes, int32_t n);             // a view where possible, else a copy
 

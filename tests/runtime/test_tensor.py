@@ -126,6 +126,18 @@ def test_views_share_memory() -> None:
             assert np.shares_memory(view.numpy(), x)
 
 
+def test_as_strided_is_any_layout_within_the_storage() -> None:
+    t = ow.tensor(np.arange(12.0)).reshape(3, 4)
+    assert t[1].as_strided([2, 2], [4, 1]).tolist() == [[4, 5], [8, 9]]
+    assert t[1].as_strided([3], [-4], 8).tolist() == [8, 4, 0]
+    assert t.as_strided([0, 5], [99, 99], 77).shape == (0, 5)
+    x = np.arange(12.0)
+    inside = ow.from_dlpack(x[2:8])  # of memory that is not ours only what was handed over
+    assert inside.as_strided([3], [2], 0).tolist() == [2, 4, 6]
+    with pytest.raises(ow.OpValueError, match="leaves the storage, which holds elements 0 to 5"):
+        inside.as_strided([3], [3], 0)
+
+
 def test_reshape_copies_only_where_it_must() -> None:
     x = np.arange(24.0).reshape(2, 3, 4)
     t = ow.from_dlpack(x)
@@ -158,6 +170,11 @@ def test_reshape_copies_only_where_it_must() -> None:
         (lambda t: bool(t), ow.OpValueError, "only a tensor of one element"),
         (lambda t: t.unsqueeze(3), ow.OpIndexError, "out of range"),
         (lambda t: t.transpose(0), ow.OpTypeError, "missing 'b'"),
+        (lambda t: t.as_strided([2], [5], 1), ow.OpValueError, "leaves the storage, which holds elements 0 to 5"),
+        (lambda t: t.as_strided([2], [-1], 0), ow.OpValueError, "leaves the storage"),
+        (lambda t: t.as_strided([2, 2], [1]), ow.OpTypeError, "of one length"),
+        (lambda t: t.as_strided([2], [2**62], 0), ow.OpValueError, "leaves the storage"),
+        (lambda t: t.as_strided([3], [2**62], 0), ow.OpValueError, "leaves the storage"),
     ],
 )
 def test_wrong_views_say_why(make: Any, error: type[Exception], text: str) -> None:

@@ -1,0 +1,658 @@
+"""ATen overloads that no row of the table can say alone: views, arguments in another order, calls of a near operator.
+
+`call_aten` asks the three tables below, none of which knows a spec:
+  VIEWS     overload → function of the overload's own arguments that gives the results: views, never a kernel
+  PREPARE   overload → function that puts the arguments in the order that a row or an operator expects: a `Call`
+  COMPOSE   overload → a `Call` of an operator that means the same; only where no row of the table takes the arguments
+
+To add one: a function whose parameters are the overload's, named and defaulted as in its schema, and a line in the
+table it belongs to.  It raises `Refused` where the arguments are beyond it.  Tensors come as they were given (NumPy,
+DLPack, `ow.Tensor`): `tensor(x)` makes one of them a Tensor that shares its memory.  `generator/program/capture.py`
+has the same tables for programs (`_VIEWS`, `_PREPARE`, `_COMPOSE`); a new line may belong there, too.
+
+May import: `.registry`, `.load`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, TypeAlias
+
+from . import registry
+from .load import core
+
+__all__ = ["COMPOSE", "PLACEMENT", "PREPARE", "VIEWS", "Call", "Front", "Refused", "front"]
+
+#: Where a tensor lies is not an op's business.
+PLACEMENT = frozenset({"layout", "device", "pin_memory", "memory_format", "non_blocking"})
+
+Tensor: TypeAlias = Any
+Ints: TypeAlias = Sequence[int]
+
+
+class Refused(Exception):
+    """These arguments are not taken; the text says why."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call that answers the overload.
+
+    to         an operator, or an overload whose rows take the arguments
+    arguments  by the operator's (or the overload's) own names
+    finish     what makes the overload's results of the call's; `None`: they are the same
+    """
+
+    to: str
+    arguments: Mapping[str, Any]
+    finish: Callable[[Any], Any] | None = None
+
+
+Front: TypeAlias = Callable[..., Any]
+
+
+def front(table: Mapping[str, Front], overload: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What the table's function for `overload` says; `Refused` where the arguments do not fit its parameters."""
+    function = table[overload]
+    given = {k: v for k, v in kwargs.items() if k not in PLACEMENT}
+    try:
+        bound = _signature(function).bind(*args, **given)
+    except TypeError as why:
+        raise Refused(str(why)) from None
+    return function(*bound.args, **bound.kwargs)
+
+
+@cache
+def _signature(function: Front) -> inspect.Signature:
+    return inspect.signature(function)
+
+
+# ---- what fronts are written with --------------------------------------------------------------------------------
+
+
+def tensor(x: Any) -> Tensor:
+    """An array as a Tensor that shares its memory."""
+    return x if isinstance(x, core.Tensor) else core.from_dlpack(x)
+
+
+def axis_of(dim: int, rank: int) -> int:
+    """A dim from 0; of a tensor of rank 0, dims 0 and -1 are allowed."""
+    span = max(rank, 1)
+    if not -span <= dim < span:
+        raise Refused(f"dim {dim} is out of range for rank {rank}")
+    return dim % span
+
+
+def ints(value: int | Ints, n: int) -> list[int]:
+    """A list argument that may be one number, or a list of one, for all `n` axes."""
+    found = [value] if isinstance(value, int) else list(value)
+    if len(found) not in (1, n):
+        raise Refused(f"{found} should have {n} entries")
+    return found * n if len(found) == 1 else found
+
+
+def dtype_name(dtype: Any) -> str:
+    """Our name of a dtype, whoever's object it is."""
+    return str(core.empty((0,), dtype).dtype)
+
+
+def at(rank: int, axis: int, item: Any) -> tuple[Any, ...]:
+    """A subscript of one axis."""
+    return tuple(item if k == axis else slice(None) for k in range(rank))
+
+
+def moved(x: Tensor, axis: int) -> Tensor:
+    """A view with this axis first."""
+    return x.permute([axis, *(k for k in range(x.ndim) if k != axis)])
+
+
+def inverse(order: Ints) -> list[int]:
+    out = [0] * len(order)
+    for k, d in enumerate(order):
+        out[d] = k
+    return out
+
+
+# ---- views -------------------------------------------------------------------------------------------------------
+
+
+def _view(self: Any, size: Ints) -> Tensor:
+    x = tensor(self)
+    out = x.reshape(list(size))
+    if out.size and out.data_ptr() != x.data_ptr():
+        raise Refused(f"strides {x.strides} do not allow a view of {x.shape} as {list(size)}")
+    return out
+
+
+def _reshape(self: Any, shape: Ints) -> Tensor:
+    return tensor(self).reshape(list(shape))
+
+
+def _unsafe_view(self: Any, size: Ints) -> Tensor:
+    return tensor(self).reshape(list(size))
+
+
+def _expand(self: Any, size: Ints, implicit: bool = False) -> Tensor:
+    return tensor(self).expand(list(size))
+
+
+def _same(self: Any) -> Tensor:
+    return tensor(self)
+
+
+def _permute(self: Any, dims: Ints) -> Tensor:
+    return tensor(self).permute(list(dims))
+
+
+def _transpose(self: Any, dim0: int, dim1: int) -> Tensor:
+    return tensor(self).transpose(dim0, dim1)
+
+
+def _t(self: Any) -> Tensor:
+    x = tensor(self)
+    if x.ndim > 2:
+        raise Refused(f"t() takes a tensor of at most 2 axes, this one has {x.ndim}")
+    return x.transpose(0, 1) if x.ndim == 2 else x
+
+
+def _unsqueeze(self: Any, dim: int) -> Tensor:
+    return tensor(self).unsqueeze(dim)
+
+
+def _squeeze(self: Any, dim: int | Ints | None = None) -> Tensor:
+    x = tensor(self)
+    dims = range(x.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
+    gone = {axis_of(d, x.ndim) for d in dims}
+    return x[tuple(0 if k in gone and n == 1 else slice(None) for k, n in enumerate(x.shape))]
+
+
+def _slice(
+    self: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Tensor:
+    x = tensor(self)
+    if step < 1:
+        raise Refused("step must be positive")
+    return x[at(x.ndim, axis_of(dim, x.ndim), slice(start, end, step))]
+
+
+def _select(self: Any, dim: int, index: int) -> Tensor:
+    x = tensor(self)
+    if x.ndim == 0:
+        raise Refused("select() takes a tensor of at least 1 axis")
+    return x[at(x.ndim, axis_of(dim, x.ndim), int(index))]
+
+
+def _split_with_sizes(self: Any, split_sizes: Ints, dim: int = 0) -> tuple[Tensor, ...]:
+    x = tensor(self)
+    axis = axis_of(dim, x.ndim)
+    if sum(split_sizes) != x.shape[axis] or min(split_sizes, default=0) < 0:
+        raise Refused(f"parts {list(split_sizes)} do not fill an axis of extent {x.shape[axis]}")
+    parts, begin = [], 0
+    for size in split_sizes:
+        parts.append(x[at(x.ndim, axis, slice(begin, begin + size))])
+        begin += size
+    return tuple(parts)
+
+
+def _split(self: Any, split_size: int, dim: int = 0) -> tuple[Tensor, ...]:
+    x = tensor(self)
+    extent = x.shape[axis_of(dim, x.ndim)]
+    if split_size < 0 or (split_size == 0 and extent):
+        raise Refused(f"an axis of extent {extent} cannot be split by {split_size}")
+    count = max(-(-extent // split_size), 1) if split_size else 1
+    sizes = [min(split_size, extent - k * split_size) for k in range(count)] if split_size else [0]
+    return _split_with_sizes(x, sizes, dim)
+
+
+def _unbind(self: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    x = tensor(self)
+    return tuple(_select(x, dim, k) for k in range(x.shape[axis_of(dim, x.ndim)]))
+
+
+def _as_strided(self: Any, size: Ints, stride: Ints, storage_offset: int | None = None) -> Tensor:
+    return tensor(self).as_strided(list(size), list(stride), storage_offset)
+
+
+def _diagonal(self: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    x = tensor(self)
+    a, b = axis_of(dim1, x.ndim), axis_of(dim2, x.ndim)
+    if a == b:
+        raise Refused(f"dims {dim1} and {dim2} are the same")
+    down, right = max(-offset, 0), max(offset, 0)
+    length = max(min(x.shape[a] - down, x.shape[b] - right), 0)
+    rest = [k for k in range(x.ndim) if k not in (a, b)]
+    begin = x.offset + (down * x.strides[a] + right * x.strides[b] if length else 0)
+    sizes = [*(x.shape[k] for k in rest), length]
+    return x.as_strided(sizes, [*(x.strides[k] for k in rest), x.strides[a] + x.strides[b]], begin)
+
+
+def _unfold(self: Any, dimension: int, size: int, step: int) -> Tensor:
+    x = tensor(self)
+    axis = axis_of(dimension, x.ndim)
+    extent, stride = (x.shape[axis], x.strides[axis]) if x.ndim else (1, 1)
+    if size < 0 or step < 1 or size > extent:
+        raise Refused(f"an axis of extent {extent} has no windows of {size} every {step}")
+    sizes, strides = [*x.shape, size], [*x.strides, stride]
+    if x.ndim:
+        sizes[axis], strides[axis] = (extent - size) // step + 1, stride * step
+    return x.as_strided(sizes, strides)
+
+
+VIEWS: dict[str, Front] = {
+    "aten._reshape_alias.default": lambda self, size, stride: _view(self, size),
+    "aten._unsafe_view.default": _unsafe_view,
+    "aten.alias.default": _same,
+    "aten.as_strided.default": _as_strided,
+    "aten.detach.default": _same,
+    "aten.diagonal.default": _diagonal,
+    "aten.expand.default": _expand,
+    "aten.lift_fresh.default": _same,
+    "aten.permute.default": _permute,
+    "aten.reshape.default": _reshape,
+    "aten.select.int": _select,
+    "aten.slice.Tensor": _slice,
+    "aten.split.Tensor": _split,
+    "aten.split_with_sizes.default": _split_with_sizes,
+    "aten.squeeze.default": _squeeze,
+    "aten.squeeze.dim": _squeeze,
+    "aten.squeeze.dims": _squeeze,
+    "aten.t.default": _t,
+    "aten.transpose.int": _transpose,
+    "aten.unbind.int": _unbind,
+    "aten.unfold.default": _unfold,
+    "aten.unsqueeze.default": _unsqueeze,
+    "aten.view.default": _view,
+}
+
+
+# ---- indexing: indexed axes of `self` first, no masks and no gaps ------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Indexed:
+    """x with its indexed axes first; `order`: those axes, then the rest; `shape`: of the broadcast indices; `before`:
+    how many of the rest stand before the index axes in PyTorch's result."""
+
+    x: Tensor
+    indices: list[Tensor]
+    order: list[int]
+    shape: tuple[int, ...]
+    before: int
+
+    @property
+    def result(self) -> list[int]:
+        """The permutation from `[*index shape, *rest]` to PyTorch's result."""
+        n, rest = len(self.shape), self.x.ndim - len(self.indices)
+        return [*(n + k for k in range(self.before)), *range(n), *(n + k for k in range(self.before, rest))]
+
+
+def _indexed(self: Any, indices: Sequence[Any]) -> _Indexed | None:
+    """None when nothing is indexed."""
+    x = tensor(self)
+    dims: list[int] = []
+    found: list[Tensor] = []
+    axis = 0
+    for given in indices:
+        if given is None:
+            axis += 1
+            continue
+        index = tensor(given)
+        if index.dtype in ("bool", "u8"):
+            parts = _positions(index, x.shape[axis : axis + index.ndim])
+        elif index.dtype in ("i32", "i64"):
+            parts = [index]
+        else:
+            raise Refused(f"a tensor of {index.dtype} is no index")
+        found += parts
+        dims += range(axis, axis + len(parts))
+        axis += len(parts)
+    if axis > x.ndim:
+        raise Refused(f"too many indices: {axis} for rank {x.ndim}")
+    if not dims:
+        return None
+    if len({i.dtype for i in found}) > 1:
+        found = [i.to("i64") for i in found]
+    order = [*dims, *(k for k in range(x.ndim) if k not in dims)]
+    together = dims == list(range(dims[0], dims[0] + len(dims)))
+    shape = _broadcast([i.shape for i in found])
+    return _Indexed(
+        x.permute(order), [i.expand(shape) for i in found], order, shape, dims[0] if together else 0
+    )
+
+
+def _positions(mask: Tensor, extents: Ints) -> list[Tensor]:
+    """The indices that a mask stands for, one per axis of it."""
+    if mask.ndim == 0:
+        raise Refused("a mask of rank 0 is no index")
+    if tuple(mask.shape) != tuple(extents):
+        raise Refused(f"a mask of shape {mask.shape} does not cover axes of extents {list(extents)}")
+    places = registry.get("nonzero")(mask)
+    return [places[:, k] for k in range(mask.ndim)]
+
+
+def _broadcast(shapes: Sequence[Ints]) -> tuple[int, ...]:
+    rank = max(len(s) for s in shapes)
+    out = []
+    for k in range(-rank, 0):
+        extents = {s[k] for s in shapes if len(s) >= -k} - {1}
+        if len(extents) > 1:
+            raise Refused(f"shapes {[list(s) for s in shapes]} do not broadcast")
+        out.append(extents.pop() if extents else 1)
+    return tuple(out)
+
+
+def _index(self: Any, indices: Sequence[Any]) -> Call:
+    found = _indexed(self, indices)
+    if found is None:
+        return Call("aten.clone.default", {"self": self})
+    return Call(
+        "aten.index.Tensor",
+        {"self": found.x, "indices": found.indices},
+        lambda y: y.permute(found.result),
+    )
+
+
+def _index_put(self: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Call:
+    found = _indexed(self, indices)
+    if found is None:
+        raise Refused("there is no index")
+    want = [*found.shape, *found.x.shape[len(found.indices) :]]
+    v = tensor(values).expand([want[d] for d in found.result]).permute(inverse(found.result))
+    return Call(
+        "aten.index_put.default",
+        {"self": found.x, "indices": found.indices, "values": v, "accumulate": accumulate},
+        lambda y: y.permute(inverse(found.order)),
+    )
+
+
+def _index_copy(self: Any, dim: int, index: Any, source: Any, accumulate: bool = False) -> Call:
+    """Rows of `self` along an axis, replaced by (or added to) rows of `source`."""
+    x, s, i = tensor(self), tensor(source), tensor(index)
+    axis = axis_of(dim, x.ndim)
+    if x.ndim == 0 or s.ndim != x.ndim:
+        raise Refused("self and source must have one rank, of at least 1")
+    return _index_put(x, [*([None] * axis), i], s, accumulate)
+
+
+def _index_add(self: Any, dim: int, index: Any, source: Any, alpha: float = 1) -> Call:
+    if alpha != 1:
+        raise Refused("alpha must be 1")
+    return _index_copy(self, dim, index, source, True)
+
+
+def _index_fill(self: Any, dim: int, index: Any, value: Any) -> Call:
+    x = tensor(self)
+    if x.ndim == 0:
+        raise Refused("a tensor of rank 0 has no rows")
+    number = value if isinstance(value, bool | int | float | complex) else tensor(value).item()
+    return _index_put(x, [*([None] * axis_of(dim, x.ndim)), index], core.full((), number, x.dtype))
+
+
+# ---- windows: lists of one entry stand for all axes --------------------------------------------------------------
+
+
+def _avg_pool(
+    n: int,
+    self: Any,
+    kernel_size: int | Ints,
+    stride: int | Ints = (),
+    padding: int | Ints = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Call:
+    if divisor_override is not None:
+        raise Refused("`divisor_override` must be None")
+    windows = {
+        "kernel": ints(kernel_size, n),
+        "stride": ints(kernel_size if stride == () or stride == [] else stride, n),
+        "padding": ints(padding, n),
+    }
+    return Call(
+        "avg_pool", {"x": self, **windows, "ceil_mode": ceil_mode, "count_include_pad": count_include_pad}
+    )
+
+
+def _max_pool(
+    n: int,
+    self: Any,
+    kernel_size: int | Ints,
+    stride: int | Ints = (),
+    padding: int | Ints = 0,
+    dilation: int | Ints = 1,
+    ceil_mode: bool = False,
+) -> Call:
+    windows = {
+        "kernel": ints(kernel_size, n),
+        "stride": ints(kernel_size if stride == () or stride == [] else stride, n),
+        "padding": ints(padding, n),
+        "dilation": ints(dilation, n),
+    }
+    return Call("max_pool_with_indices", {"x": self, **windows, "ceil_mode": ceil_mode})
+
+
+def _convolution(
+    input: Any,
+    weight: Any,
+    bias: Any,
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
+    transposed: bool,
+    output_padding: Ints,
+    groups: int,
+) -> Call:
+    n = tensor(weight).ndim - 2
+    lists = {"stride": stride, "padding": padding, "dilation": dilation, "output_padding": output_padding}
+    return Call(
+        "aten.convolution.default",
+        {
+            "input": input,
+            "weight": weight,
+            "bias": bias,
+            **{name: ints(value, n) for name, value in lists.items()},
+            "transposed": transposed,
+            "groups": groups,
+        },
+    )
+
+
+def _upsample(
+    overload: str, self: Any, output_size: Ints, scales: Sequence[float | None], **more: Any
+) -> Call:
+    """The table knows output sizes only: a scale must be what they say."""
+    extents = tensor(self).shape[2:]
+    for want, have, scale in zip(output_size, extents, scales, strict=True):
+        if scale is not None and scale > 0 and want != have * scale:
+            raise Refused(f"a scale of {scale} on {have} that is rounded to {want}")
+    arguments = {"input": self, "output_size": list(output_size), "scale_factors": None}
+    return Call(overload, arguments | more)
+
+
+def _nearest1d(self: Any, output_size: Ints, scales: float | None = None) -> Call:
+    return _upsample("aten.upsample_nearest1d.vec", self, output_size, [scales])
+
+
+def _nearest2d(
+    self: Any, output_size: Ints, scales_h: float | None = None, scales_w: float | None = None
+) -> Call:
+    return _upsample("aten.upsample_nearest2d.vec", self, output_size, [scales_h, scales_w])
+
+
+def _nearest3d(
+    self: Any,
+    output_size: Ints,
+    scales_d: float | None = None,
+    scales_h: float | None = None,
+    scales_w: float | None = None,
+) -> Call:
+    return _upsample("aten.upsample_nearest3d.vec", self, output_size, [scales_d, scales_h, scales_w])
+
+
+def _smooth2d(
+    overload: str,
+    self: Any,
+    output_size: Ints,
+    align_corners: bool,
+    scales_h: float | None = None,
+    scales_w: float | None = None,
+) -> Call:
+    return _upsample(overload, self, output_size, [scales_h, scales_w], align_corners=align_corners)
+
+
+PREPARE: dict[str, Front] = {
+    "aten._unsafe_index.Tensor": _index,
+    "aten._unsafe_index_put.default": _index_put,
+    "aten.avg_pool1d.default": partial(_avg_pool, 1),
+    "aten.avg_pool2d.default": partial(_avg_pool, 2),
+    "aten.avg_pool3d.default": partial(_avg_pool, 3),
+    "aten.convolution.default": _convolution,
+    "aten.index.Tensor": _index,
+    "aten.index_put.default": _index_put,
+    "aten.max_pool2d_with_indices.default": partial(_max_pool, 2),
+    "aten.max_pool3d_with_indices.default": partial(_max_pool, 3),
+}
+
+
+# ---- the same by another operator --------------------------------------------------------------------------------
+
+
+def _to_copy(self: Any, dtype: Any = None) -> Call:
+    x = tensor(self)
+    if dtype is None or dtype_name(dtype) == x.dtype:
+        return Call("aten.clone.default", {"self": x})
+    return Call("cast", {"x": x, "dtype": dtype_name(dtype)})
+
+
+def _copy(self: Any, src: Any) -> Call:
+    """src as self's dtype and extents, in memory of its own."""
+    x, s = tensor(self), tensor(src)
+    call = _to_copy(s, x.dtype)
+    return Call(call.to, {name: v.expand(x.shape) if v is s else v for name, v in call.arguments.items()})
+
+
+def _constant_pad(self: Any, pad: Ints, value: float = 0) -> Call:
+    """Amounts from the last axis backwards, in pairs → one list before and one after, by axis."""
+    x = tensor(self)
+    if len(pad) % 2 or len(pad) > 2 * x.ndim:
+        raise Refused(f"{len(pad)} amounts do not pad a tensor of rank {x.ndim}")
+    before, after = [0] * x.ndim, [0] * x.ndim
+    for k in range(len(pad) // 2):
+        before[-1 - k], after[-1 - k] = pad[2 * k], pad[2 * k + 1]
+    return Call("constant_pad", {"x": x, "before": before, "after": after, "value": value})
+
+
+def _flip(self: Any, dims: Ints) -> Call:
+    x = tensor(self)
+    chosen = {axis_of(d, x.ndim) for d in dims}
+    return Call("flip", {"x": x, "flags": [int(k in chosen) for k in range(x.ndim)]})
+
+
+def _repeat(self: Any, repeats: Ints) -> Call:
+    x = tensor(self)
+    if len(repeats) < x.ndim:
+        raise Refused(f"{len(repeats)} repeats for a tensor of rank {x.ndim}")
+    return Call(
+        "repeat", {"x": x.reshape([1] * (len(repeats) - x.ndim) + list(x.shape)), "times": list(repeats)}
+    )
+
+
+def _slice_scatter(
+    self: Any, src: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Call:
+    x, s = tensor(self), tensor(src)
+    window = _slice(x, dim, start, end, step)
+    return Call(
+        "slice_scatter",
+        {"x": x, "s": s.expand(window.shape), "dim": dim, "start": start or 0, "step": step},
+    )
+
+
+def _select_scatter(self: Any, src: Any, dim: int, index: int) -> Call:
+    x = tensor(self)
+    s = tensor(src).expand(_select(x, dim, index).shape).unsqueeze(axis_of(dim, x.ndim))
+    return Call("slice_scatter", {"x": x, "s": s, "dim": dim, "start": index})
+
+
+def _masked_fill(self: Any, mask: Any, value: Any) -> Call:
+    return Call("aten.masked_fill.Scalar", {"self": self, "mask": mask, "value": tensor(value).item()})
+
+
+def _full(value: complex, size: Ints, dtype: Any = None) -> Call:
+    return Call("full", {"size": list(size), "value": value, "dtype": dtype_name(dtype or "f32")})
+
+
+def _new_full(self: Any, size: Ints, fill_value: Any, dtype: Any = None) -> Call:
+    return _full(fill_value, size, dtype or tensor(self).dtype)
+
+
+def _filled(value: complex, self: Any, dtype: Any = None) -> Call:
+    return _new_full(self, tensor(self).shape, value, dtype)
+
+
+def _fill(self: Any, value: Any) -> Call:
+    return _filled(value if isinstance(value, bool | int | float | complex) else tensor(value).item(), self)
+
+
+def _mv(self: Any, vec: Any) -> Call:
+    return Call("aten.mm.default", {"self": self, "mat2": tensor(vec).unsqueeze(-1)}, lambda y: y[:, 0])
+
+
+def _dot(self: Any, tensor: Any) -> Call:
+    a, b = _same(self).unsqueeze(0), _same(tensor).unsqueeze(-1)
+    return Call("aten.mm.default", {"self": a, "mat2": b}, lambda y: y[0, 0])
+
+
+def _addmv(self: Any, mat: Any, vec: Any, beta: Any = 1, alpha: Any = 1) -> Call:
+    c = tensor(self)
+    return Call(
+        "aten.addmm.default",
+        {
+            "self": c.unsqueeze(-1) if c.ndim else c,
+            "mat1": mat,
+            "mat2": tensor(vec).unsqueeze(-1),
+            "beta": beta,
+            "alpha": alpha,
+        },
+        lambda y: y[:, 0],
+    )
+
+
+COMPOSE: dict[str, Front] = {
+    "aten._to_copy.default": _to_copy,
+    "aten.addmv.default": _addmv,
+    "aten.constant_pad_nd.default": _constant_pad,
+    "aten.copy.default": _copy,
+    "aten.dot.default": _dot,
+    "aten.empty.memory_format": partial(_full, 0),  # zeros, so that a run is the same every time
+    "aten.empty_like.default": partial(_filled, 0),
+    "aten.fill.Scalar": _fill,
+    "aten.fill.Tensor": _fill,
+    "aten.flip.default": _flip,
+    "aten.index_add.default": _index_add,
+    "aten.index_copy.default": _index_copy,
+    "aten.index_fill.int_Scalar": _index_fill,
+    "aten.index_fill.int_Tensor": _index_fill,
+    "aten.lift_fresh_copy.default": _to_copy,
+    "aten.masked_fill.Tensor": _masked_fill,
+    "aten.mv.default": _mv,
+    "aten.new_empty.default": lambda self, size, dtype=None: _new_full(self, size, 0, dtype),
+    "aten.new_full.default": _new_full,
+    "aten.new_ones.default": lambda self, size, dtype=None: _new_full(self, size, 1, dtype),
+    "aten.new_zeros.default": lambda self, size, dtype=None: _new_full(self, size, 0, dtype),
+    "aten.ones.default": partial(_full, 1),
+    "aten.ones_like.default": partial(_filled, 1),
+    "aten.repeat.default": _repeat,
+    "aten.select_scatter.default": _select_scatter,
+    "aten.slice_scatter.default": _slice_scatter,
+    "aten.upsample_bicubic2d.default": partial(_smooth2d, "aten.upsample_bicubic2d.vec"),
+    "aten.upsample_bilinear2d.default": partial(_smooth2d, "aten.upsample_bilinear2d.vec"),
+    "aten.upsample_nearest1d.default": _nearest1d,
+    "aten.upsample_nearest2d.default": _nearest2d,
+    "aten.upsample_nearest3d.default": _nearest3d,
+    "aten.zeros.default": partial(_full, 0),
+    "aten.zeros_like.default": partial(_filled, 0),
+}

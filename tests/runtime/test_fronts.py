@@ -1,0 +1,185 @@
+"""Overloads that no row says alone: views share memory and are what NumPy says; the rest become the right call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import opwright as ow
+from opwright import registry
+from opwright.aten import Planned, plan_aten
+from opwright.fronts import COMPOSE, PREPARE, VIEWS
+
+X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+
+
+def signature(name: str, inputs: list[str], attrs: list[str]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "inputs": [{"name": n, "optional": False, "list": n == "i"} for n in inputs],
+        "attrs": [{"name": n, "kind": "ints", "static": False, "optional": True} for n in attrs],
+        "outputs": [{"name": "y", "aux": False}],
+    }
+
+
+@pytest.fixture(autouse=True)
+def table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Signatures and rows as the specs give them; nothing is run, so there are no kernels, and no bootstrap."""
+    monkeypatch.setattr(registry, "_aten", {})
+    monkeypatch.setattr(registry._State, "ready", True)
+    for one in [
+        signature("contiguous", ["x"], []),
+        signature("index", ["x", "i"], []),
+        signature("index_put", ["x", "i", "v"], ["accumulate"]),
+        signature("constant_pad", ["x"], ["before", "after", "value"]),
+        signature("flip", ["x"], ["flags"]),
+        signature("repeat", ["x"], ["times"]),
+        signature("slice_scatter", ["x", "s"], ["dim", "start", "step"]),
+        signature("cast", ["x"], ["dtype"]),
+        signature("avg_pool", ["x"], ["kernel", "stride", "padding", "ceil_mode", "count_include_pad"]),
+    ]:
+        registry.register_op(one)
+    rows: dict[str, dict[str, Any]] = {
+        "aten.clone.default": {"op": "contiguous", "map": [["self", "x"]]},
+        "aten.index.Tensor": {"op": "index", "map": [["self", "x"], ["indices", "i"]]},
+        "aten.index_put.default": {
+            "op": "index_put",
+            "map": [["self", "x"], ["indices", "i"], ["values", "v"], ["accumulate", "accumulate"]],
+        },
+    }
+    for overload, row in rows.items():
+        registry.register_aten(overload, row)
+
+
+@pytest.mark.parametrize(
+    ("overload", "args", "want"),
+    [
+        ("view", (X, [6, -1]), X.reshape(6, 4)),
+        ("permute", (X, [2, 0, 1]), X.transpose(2, 0, 1)),
+        ("transpose.int", (X, 0, -1), X.swapaxes(0, 2)),
+        ("t", (X[0],), X[0].T),
+        ("expand", (X[:, :1], [2, 3, -1]), np.broadcast_to(X[:, :1], (2, 3, 4))),
+        ("unsqueeze", (X, -1), X[..., None]),
+        ("squeeze", (X[:, :1, None],), X[:, 0]),
+        ("squeeze.dim", (X[:, :1], 1), X[:, 0]),
+        ("squeeze.dim", (X, 1), X),
+        ("squeeze.dims", (X[:1, :1], [0, -1]), X[0, :1]),
+        ("slice.Tensor", (X, 1, -2, 2**63 - 1, 1), X[:, -2:]),
+        ("slice.Tensor", (X, 2, 1, 99, 2), X[..., 1::2]),
+        ("slice.Tensor", (X, 2, 3, 1), X[..., 3:1]),
+        ("select.int", (X, 1, -1), X[:, -1]),
+        ("alias", (X,), X),
+        ("detach", (X,), X),
+        ("diagonal", (X, 1, 2, 1), np.diagonal(X, 1, 2, 1)),
+        ("diagonal", (X, -1, 0, 1), np.diagonal(X, -1, 0, 1)),
+        ("diagonal", (X, 9, 0, 1), np.diagonal(X, 9, 0, 1)),
+        ("unfold", (X, 2, 3, 1), np.lib.stride_tricks.sliding_window_view(X, 3, 2)),
+        ("unfold", (X, 1, 2, 2), np.lib.stride_tricks.sliding_window_view(X, 2, 1)[:, ::2]),
+        ("as_strided", (X, [2, 2], [4, 1], 5), np.array([[5, 6], [9, 10]], np.float32)),
+    ],
+)  # fmt: skip
+def test_views(overload: str, args: tuple[Any, ...], want: Any) -> None:
+    name = f"aten.{overload}" if "." in overload else f"aten.{overload}.default"
+    got = ow.call_aten(name, *args)
+    assert got.shape == want.shape
+    np.testing.assert_array_equal(got.numpy(), want)
+    if want.size:
+        assert np.shares_memory(got.numpy(), X)
+
+
+def test_views_in_parts() -> None:
+    for overload, args, want in [
+        ("aten.split.Tensor", (X, 3, 2), [X[..., :3], X[..., 3:]]),
+        ("aten.split_with_sizes.default", (X, [1, 0, 2], 1), [X[:, :1], X[:, 1:1], X[:, 1:]]),
+        ("aten.unbind.int", (X,), [X[0], X[1]]),
+    ]:
+        got = ow.call_aten(overload, *args)
+        assert isinstance(got, tuple) and len(got) == len(want)
+        for one, other in zip(got, want, strict=True):
+            np.testing.assert_array_equal(one.numpy(), other)
+
+
+@pytest.mark.parametrize(
+    ("overload", "args", "text"),
+    [
+        ("aten.view.default", (X.swapaxes(0, 2), [24]), "do not allow a view"),
+        ("aten.select.int", (X, 3, 0), "dim 3 is out of range"),
+        ("aten.split_with_sizes.default", (X, [1, 1], 1), "do not fill an axis of extent 3"),
+        ("aten.diagonal.default", (X, 0, 1, 1), "are the same"),
+        ("aten.unfold.default", (X, 0, 3, 1), "has no windows of 3"),
+        ("aten.view.default", (X,), "missing a required argument: 'size'"),
+        ("aten.index.Tensor", (X, [np.zeros(1, np.float32)]), "f32 is no index"),
+        ("aten.index.Tensor", (X, [np.zeros(2, np.int64), np.zeros(3, np.int64)]), "do not broadcast"),
+        ("aten.index_put.default", (X, [None], X), "there is no index"),
+        ("aten.avg_pool2d.default", (X, [2, 2, 2]), "should have 2 entries"),
+        ("aten.avg_pool2d.default", (X, [2], [], 0, False, True, 3), "`divisor_override` must be None"),
+        ("aten.constant_pad_nd.default", (X, [1]), "do not pad"),
+    ],
+)
+def test_what_a_front_refuses(overload: str, args: tuple[Any, ...], text: str) -> None:
+    with pytest.raises(ow.OpTypeError, match=text):
+        ow.call_aten(overload, *args)
+
+
+def plan(overload: str, *args: Any, **kwargs: Any) -> Planned:
+    out = plan_aten(overload, args, kwargs)
+    assert isinstance(out, Planned)
+    return out
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        (np.array([1, 0]),), (None, np.array([2, 0, 1])), (None, np.array([2, 0, 1]), np.array([[0], [3]])),
+        (np.array([1, 0]), None, np.array([3, -1])), (None, None, np.array([[1, 2], [0, 3]])),
+    ],
+)  # fmt: skip
+def test_index_puts_indexed_axes_first_and_the_result_where_numpy_has_it(key: Any) -> None:
+    want = X[tuple(slice(None) if k is None else k for k in key)]
+    planned = plan("aten.index.Tensor", X, list(key))
+    x, i = planned.arguments["x"].numpy(), tuple(t.numpy() for t in planned.arguments["i"])
+    assert len({t.shape for t in i}) == 1
+    assert planned.finish is not None
+    np.testing.assert_array_equal(planned.finish(ow.from_dlpack(x[i])).numpy(), want)
+
+    values = np.arange(want.size, dtype=np.float32).reshape(want.shape) + 100
+    put = plan("aten.index_put.default", X, list(key), values)
+    y = put.arguments["x"].numpy().copy()
+    y[tuple(t.numpy() for t in put.arguments["i"])] = put.arguments["v"].numpy()
+    direct = X.copy()
+    direct[tuple(slice(None) if k is None else k for k in key)] = values
+    assert put.finish is not None
+    np.testing.assert_array_equal(put.finish(ow.from_dlpack(y)).numpy(), direct)
+
+
+def test_calls_of_another_operator() -> None:
+    pad = plan("aten.constant_pad_nd.default", X, [1, 2, 3, -1], 7)
+    assert pad.op == "constant_pad" and pad.arguments["value"] == 7
+    assert (pad.arguments["before"], pad.arguments["after"]) == ([0, 3, 1], [0, -1, 2])
+    assert plan("aten.flip.default", X, [0, -1]).arguments["flags"] == [1, 0, 1]
+    tiled = plan("aten.repeat.default", X, [2, 1, 1, 3])
+    assert tiled.arguments["x"].shape == (1, 2, 3, 4) and tiled.arguments["times"] == [2, 1, 1, 3]
+    placed = plan("aten.slice_scatter.default", X, X[:, :1], 1, -1)
+    assert (placed.op, placed.arguments["start"], placed.arguments["s"].shape) == (
+        "slice_scatter",
+        -1,
+        (2, 1, 4),
+    )
+    assert plan("aten._to_copy.default", X, dtype="float32").op == "contiguous"
+    cast = plan("aten._to_copy.default", X, dtype=np.float64, device="cpu", non_blocking=False)
+    assert (cast.op, cast.arguments["dtype"]) == ("cast", "f64")
+    pool = plan("aten.avg_pool2d.default", X, [2])
+    assert (pool.arguments["kernel"], pool.arguments["stride"], pool.arguments["padding"]) == (
+        [2, 2],
+        [2, 2],
+        [0, 0],
+    )
+
+
+def test_an_overload_is_in_one_table() -> None:
+    names = [*VIEWS, *PREPARE, *COMPOSE]
+    assert len(names) == len(set(names))
+    for each in (VIEWS, PREPARE, COMPOSE):
+        assert list(each) == sorted(each)
