@@ -17,11 +17,9 @@ from typing import Any
 
 __all__ = [
     "ABI",
-    "CHUNK",
     "DTYPES",
     "ERRORS",
     "MAX_RANK",
-    "PARALLEL",
     "Kernel",
     "OwAttr",
     "OwCall",
@@ -122,12 +120,6 @@ class OwAttr(ctypes.Structure):
 
 class OwShape(ctypes.Structure):
     _fields_ = (("rank", c_int32), ("pad", c_int32), ("dim", c_int64 * MAX_RANK))
-
-
-#: void (*)(void* ctx, int64_t lo, int64_t hi, int32_t thread)
-CHUNK = ctypes.CFUNCTYPE(None, c_void_p, c_int64, c_int64, c_int32)
-#: void (*)(void* pool, int64_t n, int64_t grain, OwChunk fn, void* ctx); `fn` arrives as an address
-PARALLEL = ctypes.CFUNCTYPE(None, c_void_p, c_int64, c_int64, c_void_p, c_void_p)
 
 
 class OwCall(ctypes.Structure):

@@ -14,70 +14,34 @@ import ctypes
 import json
 import mmap
 import os
-import random
 import sys
-import threading
-from queue import SimpleQueue
 from typing import Any
 
 from . import abi, confine
 
-Task = tuple[Any, ...]
+_ORDERS = {"forward": 0, "reverse": 1, "shuffled": 2}
 
 
 class Pool:
-    """The threads a kernel may use: `parallel` splits [0, n) and runs the pieces in the order that is asked for.
+    """The threads a kernel may use: `pool.cpp`, where the judge has built it, or none."""
 
-    With one thread the pieces run on the caller's, so that an order of pieces is exactly reproducible.
-    """
+    def __init__(self, library: str, workers: int) -> None:
+        self.address = 0
+        if library:
+            self.native = ctypes.CDLL(library, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+            self.native.ow_pool_start(workers)
+            self.native.ow_pool_set.argtypes = [
+                ctypes.c_int32,
+                ctypes.c_int32,
+                ctypes.c_uint64,
+                ctypes.c_int32,
+            ]
+            self.address = ctypes.cast(self.native.ow_pool_for, ctypes.c_void_p).value or 0
 
-    def __init__(self, workers: int) -> None:
-        self.todo: SimpleQueue[Task | None] = SimpleQueue()
-        self.done: SimpleQueue[str] = SimpleQueue()
-        self.threads, self.order, self.seed, self.trouble = 1, "forward", 0, ""
-        self.calls = 0
-        for _ in range(workers):
-            threading.Thread(target=self._serve, daemon=True).start()
-        self.entry = abi.PARALLEL(self.run)
-        self.address = ctypes.cast(self.entry, ctypes.c_void_p).value or 0
-
-    def _serve(self) -> None:
-        while (task := self.todo.get()) is not None:
-            self.done.put(self._drain(*task))
-
-    @staticmethod
-    def _drain(fn: Any, ctx: int, pieces: list[tuple[int, int]], thread: int) -> str:
-        while True:
-            try:
-                lo, hi = pieces.pop()  # atomic under the interpreter's lock
-            except IndexError:
-                return ""
-            fn(ctx, lo, hi, thread)
-
-    def pieces(self, n: int, grain: int) -> list[tuple[int, int]]:
-        """[0, n) cut as finely as the grain allows (at most 64 pieces), last piece first when to be popped."""
-        step = max(grain, 1, -(-n // 64))
-        cut = [(lo, min(lo + step, n)) for lo in range(0, n, step)]
-        if self.order == "forward":
-            cut.reverse()
-        elif self.order == "shuffled":
-            random.Random(self.seed + self.calls).shuffle(cut)
-        return cut
-
-    def run(self, _pool: Any, n: int, grain: int, address: int, ctx: int) -> None:
-        """The `OwParallelFor`."""
-        try:
-            self.calls += 1
-            fn = abi.CHUNK(address)
-            cut = self.pieces(n, grain)
-            helpers = min(self.threads, len(cut)) - 1
-            for k in range(helpers):
-                self.todo.put((fn, ctx, cut, k + 1))
-            self._drain(fn, ctx, cut, 0)
-            for _ in range(helpers):
-                self.done.get()
-        except Exception as error:
-            self.trouble = f"{type(error).__name__}: {error}"
+    def set(self, threads: int, order: str, seed: int, preempt: bool) -> None:
+        """How the next call is cut and run."""
+        if self.address:
+            self.native.ow_pool_set(threads, _ORDERS[order], seed & (2**64 - 1), preempt)
 
 
 class Worker:
@@ -115,8 +79,7 @@ class Worker:
                 raise OSError(ctypes.get_errno(), "mprotect")
 
     def call(self, r: dict[str, Any]) -> abi.Call:
-        self.pool.threads, self.pool.order, self.pool.seed = r["threads"], r["order"], r["seed"]
-        self.pool.calls, self.pool.trouble = 0, ""
+        self.pool.set(r["threads"], r["order"], r["seed"], r["preempt"])
         offset, size = r["workspace"]
         return abi.build_call(
             [self.tensor(t) for t in r["inputs"]],
@@ -153,12 +116,7 @@ class Worker:
         self.protect(
             [[offset, length, mmap.PROT_READ | mmap.PROT_WRITE] for offset, length, _ in r["protect"]]
         )
-        return {
-            "status": status,
-            "error": call.error_fields(),
-            "tasks": [before, tasks()],
-            "trouble": self.pool.trouble,
-        }
+        return {"status": status, "error": call.error_fields(), "tasks": [before, tasks()]}
 
     def answer(self, r: dict[str, Any]) -> dict[str, Any]:
         """A fault of loading is the kernel's: it is an answer, not a crash."""
@@ -190,7 +148,7 @@ def main() -> None:
         else "not asked for"
     )
     confine.set_limits(limits)
-    pool = Pool(config["workers"])
+    pool = Pool(config["pool"], config["workers"])
     worker = Worker(arena, config["bytes"], pool)
     os.close(arena)
     filtered = confine.filter_calls() if config["filter"] else "not asked for"

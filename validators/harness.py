@@ -72,6 +72,7 @@ class How:
     fill       what outputs and workspace hold before (a key of `FILLS`)
     threads    max_threads; with `parallel` false the kernel gets no pool
     order      of the pool's pieces: forward, reverse, shuffled (by `seed`)
+    preempt    threads are stopped in the middle of their pieces, so that races show on few cores, too
     placement  start: 64-byte aligned; end: flush with a page's end; protect: guard pages and inputs are locked
     """
 
@@ -80,6 +81,7 @@ class How:
     parallel: bool = False
     order: str = "forward"
     seed: int = 0
+    preempt: bool = False
     placement: str = "start"
     guard: bool = False
     read_only: bool = False
@@ -253,6 +255,7 @@ class Harness:
             "threads": how.threads,
             "order": how.order,
             "seed": how.seed,
+            "preempt": how.preempt,
             "parallel": how.parallel,
             "flags": inv.flags,
             "version": inv.version,
@@ -309,6 +312,8 @@ class Harness:
     def run(self, inv: Invocation, how: How | None = None, *, workspace: int = 0) -> Outcome:
         """The kernel on this invocation; `workspace` is what the plan for as many threads asked for."""
         how = how or How()
+        if how.parallel and not self.sandbox.pool:
+            raise ValueError("a parallel run needs a sandbox with a pool")
         layout = _Layout(inv, how.placement, workspace)
         image = self._image(inv, layout, FILLS[how.fill])
         memory = self._load(image, layout.used)
@@ -323,8 +328,6 @@ class Harness:
         before, after = reply["tasks"]
         if after > before:
             damage.append(f"left {after - before} thread(s) running")
-        if reply["trouble"]:
-            damage.append(reply["trouble"])
         outputs = tuple(_view(memory, r, a).copy() for r, a in zip(layout.outputs, inv.outputs, strict=True))
         raw = tuple(_byte_view(memory, r, a).copy() for r, a in zip(layout.outputs, inv.outputs, strict=True))
         return Outcome(reply["status"], reply["error"], outputs, raw, tuple(damage))

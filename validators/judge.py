@@ -22,7 +22,7 @@ from .cases import CaseReport, build_case, make_cases
 from .evidence import text_hash
 from .gates import GATE, GATES
 from .harness import Harness
-from .sandbox import Limits, Sandbox
+from .sandbox import Limits, Sandbox, pool_library
 from .session import Progress, Session
 from .trial import Trial
 from .verdict import FAILED, SKIPPED, Failure, GateResult, Verdict
@@ -71,7 +71,7 @@ def judge(
     dialect = texts[0].dialect if texts else toolchain.native_dialect()
     toolchain.require_dialect(dialect)
     with contextlib.ExitStack() as stack:
-        box = stack.enter_context(Sandbox(limits=Limits()))
+        box = stack.enter_context(Sandbox(limits=Limits(), pool=pool_library() if runs else ""))
         minimums = {g.name: 1 if case is not None else g.minimum(tier == "full") for g in GATES}
         session = Session(
             spec,

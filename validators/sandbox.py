@@ -3,7 +3,7 @@
 `Sandbox` owns one worker process and the arena it shares with it; a worker that crashed or hung is replaced on
 the next request.  `level()` reports the layers that this machine gives, each measured by an attempt to break it.
 
-May import: generator.errors, confine.  To add a layer see `confine.py`; to add a request see `child.py`.
+May import: generator.errors, toolchain, confine.  To add a layer see `confine.py`; to add a request see `child.py`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
 
+from .. import toolchain
 from ..generator.errors import MachineError
 from . import confine
 from .confine import LAYERS, Limits
 
-__all__ = ["LAYERS", "Level", "Limits", "Sandbox", "WorkerDied", "level"]
+__all__ = ["LAYERS", "Level", "Limits", "Sandbox", "WorkerDied", "level", "pool_library"]
 
 # `box` is a package without an __init__, so that nothing of opwright's is imported inside.
 _BOOT = (
@@ -78,7 +79,10 @@ class Level:
 
 
 class Sandbox:
-    """One worker and its arena.  A context manager; not for use from several threads at once."""
+    """One worker and its arena.  A context manager; not for use from several threads at once.
+
+    pool: the library of `pool_library`, without which kernels run on one thread only.
+    """
 
     def __init__(
         self,
@@ -86,11 +90,13 @@ class Sandbox:
         arena: int = 64 << 20,
         limits: Limits | None = None,
         workers: int = 3,
+        pool: str = "",
         namespaces: bool = True,
         filtered: bool = True,
     ) -> None:
         self.limits = limits or Limits()
-        self.workers, self.namespaces, self.filtered = workers, namespaces, filtered
+        self.workers, self.pool = workers, pool
+        self.namespaces, self.filtered = namespaces, filtered
         self.level: Level | None = None
         self.restarts = -1
         self._process: subprocess.Popen[bytes] | None = None
@@ -141,6 +147,7 @@ class Sandbox:
             "namespaces": self.namespaces,
             "filter": self.filtered,
             "workers": self.workers,
+            "pool": self.pool,
             "outside": sorted(
                 {self._folder.name, tempfile.gettempdir(), os.getcwd(), os.path.expanduser("~")}
             ),
@@ -265,6 +272,17 @@ class Sandbox:
         else:
             how = f"it ended with status {status}"
         return f"{how}: {said}" if said else how
+
+
+@functools.cache
+def pool_library() -> str:
+    """The judge's own threads, built once.  Raises what the toolchain raises."""
+    text = (Path(__file__).resolve().parent / "pool.cpp").read_text(encoding="utf-8")
+    return str(
+        toolchain.compile_library(
+            {"pool.cpp": text}, name="the judge's pool", dialect="cpu-portable", extra_flags=["-pthread"]
+        )
+    )
 
 
 @functools.cache

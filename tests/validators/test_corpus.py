@@ -17,7 +17,7 @@ from opwright.validators.verdict import NOT_APPLICABLE, PASSED, GateResult
 
 from .corpus import Entry, TextSource, honest, wrong
 
-pytestmark = pytest.mark.judge
+pytestmark = pytest.mark.scorecard
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 

@@ -9,14 +9,14 @@ import pytest
 
 from opwright.validators import abi
 from opwright.validators.harness import Harness, How, Invocation, Outcome
-from opwright.validators.sandbox import Sandbox
+from opwright.validators.sandbox import Sandbox, pool_library
 
 from .kernels import COPY, library, source
 
 
 @pytest.fixture(scope="module")
 def harness() -> Iterator[Harness]:
-    with Sandbox() as box:
+    with Sandbox(pool=pool_library()) as box:
         yield Harness(box)
 
 
@@ -180,3 +180,33 @@ def test_an_offset_view_is_as_unaligned_as_it_was(harness: Harness) -> None:
 def test_a_workspace_is_not_rounded_up_for_the_kernel(harness: Harness) -> None:
     outcome = run(harness, COPY + "((char*)call->workspace)[20] = 1;", workspace="20")
     assert any("past the end of workspace" in d for d in outcome.damage)
+
+
+RACE = """
+static void count(void* ctx, int64_t lo, int64_t hi, int32_t) {
+  float* seen = (float*)((const OwCall*)ctx)->workspace;
+  for (int64_t i = lo; i < hi; ++i)
+    for (int k = 0; k < 4000; ++k) { const float now = *(volatile float*)seen; *(volatile float*)seen = now + 1; }
+}"""
+
+
+def test_threads_really_overlap(harness: Harness) -> None:
+    body = (
+        "*(float*)call->workspace = 0; call->parallel(call->pool, n, 1, count, (void*)call);"
+        "y[0] = *(float*)call->workspace;"
+    )
+    inv = Invocation(
+        str(library(body, head=RACE)), "ow_t", (np.zeros(64, np.float32),), (np.empty(64, np.float32),)
+    )
+    alone = harness.run(inv, How(parallel=True), workspace=64).outputs[0][0]
+    assert alone == 64 * 4000
+    together = [
+        harness.run(inv, How(parallel=True, threads=3, preempt=True), workspace=64).outputs[0][0]
+        for _ in range(20)
+    ]
+    assert min(together) < alone, "three threads never lost an update to one another"
+
+
+def test_a_parallel_run_without_a_pool_is_a_mistake() -> None:
+    with Sandbox(arena=1 << 16) as box, pytest.raises(ValueError, match="pool"):
+        run(Harness(box), COPY, How(parallel=True))
