@@ -1,4 +1,8 @@
-"""Fixtures for every test; the link tree is brought up to date before anything is imported."""
+"""Fixtures for every test; the link tree is brought up to date before anything is imported.
+
+Hypothesis draws few examples here and many at night (`--hypothesis-profile=nightly`).  A test that needs other numbers
+than its neighbours should rather be split; `max_examples` in a test would hold at night as well.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,18 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
 _TREE = str(runpy.run_path(str(ROOT / ".ci" / "link.py"))["link"]())
 if _TREE not in sys.path:
     sys.path.insert(0, _TREE)
+
+# No deadline: a shared machine stalls, and a slow example is no wrong one.
+settings.register_profile("ci", max_examples=50, deadline=None)
+settings.register_profile("nightly", max_examples=3000, deadline=None, print_blob=True)
+settings.load_profile("ci")
 
 
 @pytest.fixture(scope="session")

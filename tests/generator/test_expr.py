@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from opwright.generator.errors import LanguageError
@@ -160,19 +160,16 @@ def blocks(draw: Callable[..., Any]) -> Block:
 
 
 @given(exprs())
-@settings(max_examples=400, deadline=None)
 def test_an_expression_reads_back(x: Expr) -> None:
     assert parse_expr(show(x)) == x
 
 
 @given(blocks())
-@settings(max_examples=200, deadline=None)
 def test_a_block_reads_back(block: Block) -> None:
     assert parse_statements(show_block(block)) == block
 
 
 @given(exprs())
-@settings(max_examples=100, deadline=None)
 def test_printing_is_stable_and_transform_keeps_what_it_does_not_change(x: Expr) -> None:
     assert show(parse_expr(show(x))) == show(x)
     assert transform(x, lambda n: None) is x

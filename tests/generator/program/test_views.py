@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from opwright.generator.program import views
@@ -142,7 +142,6 @@ def apply_ours(x: Layout, step: tuple[str, tuple[Any, ...]], length: bool, want:
     return views.squeeze(x, args[0])
 
 
-@settings(max_examples=300, deadline=None)
 @given(chains(), st.booleans())
 def test_chains_of_views_read_what_torch_reads(
     chain: tuple[list[int], list[tuple[str, tuple[Any, ...]]]], length: bool
@@ -161,7 +160,6 @@ def test_chains_of_views_read_what_torch_reads(
         x = y
 
 
-@settings(max_examples=300, deadline=None)
 @given(chains(), st.data())
 def test_reshape_where_torch_can(
     chain: tuple[list[int], list[tuple[str, tuple[Any, ...]]]], data: st.DataObject
@@ -200,7 +198,6 @@ def factors(n: int, data: st.DataObject) -> list[int]:
     return data.draw(st.permutations(out))
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.integers(1, 4), st.integers(1, 5))
 def test_symbols_agree_with_numbers(b: int, s: int) -> None:
     """Heads split and merged, as attention does it, over symbols."""

@@ -1,0 +1,61 @@
+"""The scorecard: how many wrong kernels of the corpus the judge killed, by family, and how many honest ones it accused.
+
+Every test of test_corpus.py that judges an entry carries it; the counts are printed after the tests, in words, with
+an interval that says what so many kernels can show (Clopper–Pearson needs scipy; Wilson's is as good here).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+import pytest
+
+MARK = "scorecard entry"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        entry = getattr(item, "callspec", None) and item.callspec.params.get("entry")  # type: ignore[attr-defined]
+        if entry is not None and item.get_closest_marker("scorecard"):
+            item.user_properties.append((MARK, [entry.gate is None, entry.family]))
+
+
+def wilson(hits: int, total: int, z: float = 1.96) -> tuple[float, float]:
+    """The 95 % interval of a rate of which `hits` of `total` were seen."""
+    if total == 0:
+        return 0.0, 1.0
+    rate, n = hits / total, float(total)
+    middle = (rate + z * z / (2 * n)) / (1 + z * z / n)
+    half = z * math.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def said(hits: int, total: int) -> str:
+    low, high = wilson(hits, total)
+    return f"{hits} of {total} ({100 * low:.0f}–{100 * high:.0f} %)"
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    right: Counter[tuple[bool, str]] = Counter()
+    total: Counter[tuple[bool, str]] = Counter()
+    for outcome in ("passed", "failed"):
+        for report in terminalreporter.stats.get(outcome, []):
+            for name, value in getattr(report, "user_properties", ()):
+                if name == MARK and report.when == "call":
+                    key = (bool(value[0]), str(value[1]))
+                    total[key] += 1
+                    right[key] += outcome == "passed"
+    if not total:
+        return
+    terminalreporter.section("scorecard")
+    killed = sum(n for (honest, _), n in right.items() if not honest)
+    wrong = sum(n for (honest, _), n in total.items() if not honest)
+    fair = sum(n for (honest, _), n in right.items() if honest)
+    honest = sum(n for (honest, _), n in total.items() if honest)
+    write = terminalreporter.write_line
+    write(f"wrong kernels killed  {said(killed, wrong)}")
+    write(f"honest kernels accused  {said(honest - fair, honest)}")
+    for key in sorted(k for k in total if not k[0]):
+        write(f"  {key[1]:<28} {right[key]} of {total[key]}")
