@@ -6,6 +6,8 @@
 #   TORCH     what pip is told to install for torch                       torch==2.13.*
 #   PIP_ARGS  more arguments for pip, such as a package index of your own
 #   MODEL     the architecture of `make enable`                           llama
+#   PART      the part of the tests, see `make test`                      all but what is nightly
+#   JOBS      how many tests run at once                                  auto: the cores
 #   ARGS      more arguments for the command that the target runs
 
 PYTHON   ?= python3
@@ -41,7 +43,7 @@ enable: models ## take MODEL from a transformers config to parity with PyTorch
 	$(OW) enable $(MODEL) $(ARGS)
 
 .PHONY: test
-test: models dev ## all tests, or those of PART=unit|judge|conformance|cuda|scorecard|llama
+test: models dev ## all tests, or those of PART=unit|judge|conformance|cuda|scorecard|nightly|examples
 	$(PY) -m pytest -n $(JOBS) -q $(PART_MARK) $(ARGS)
 
 .PHONY: lint
@@ -64,8 +66,8 @@ judge: ## the judge at work, then a share of the accepted operators judged again
 	@$(MAKE) --no-print-directory rejudge
 
 .PHONY: rejudge
-rejudge: models ## judge a share of the accepted operators again; the commit chooses which
-	$(PY) .ci/rejudge.py $(if $(SHARE),--share $(SHARE)) $(ARGS)
+rejudge: models ## does the evidence hold; judge a SHARE of it again, chosen by the commit
+	$(OW) gate --base HEAD --no-models $(if $(SHARE),--sample $(SHARE)) $(ARGS)
 
 .PHONY: scorecard
 scorecard: ## wrong kernels that the judge must kill, honest ones that it must pass, and the rates
@@ -108,7 +110,7 @@ distclean: clean ## the same, and .venv
 
 # ---- parts of the tests: a test without one of these marks is `unit` ----
 
-PARTS := judge conformance cuda scorecard llama
+PARTS := judge conformance cuda scorecard
 JOBS  ?= auto
 PART  ?=
 SHARE ?=

@@ -170,7 +170,11 @@ def test_reshape_copies_only_where_it_must() -> None:
         (lambda t: bool(t), ow.OpValueError, "only a tensor of one element"),
         (lambda t: t.unsqueeze(3), ow.OpIndexError, "out of range"),
         (lambda t: t.transpose(0), ow.OpTypeError, "missing 'b'"),
-        (lambda t: t.as_strided([2], [5], 1), ow.OpValueError, "leaves the storage, which holds elements 0 to 5"),
+        (
+            lambda t: t.as_strided([2], [5], 1),
+            ow.OpValueError,
+            "leaves the storage, which holds elements 0 to 5",
+        ),
         (lambda t: t.as_strided([2], [-1], 0), ow.OpValueError, "leaves the storage"),
         (lambda t: t.as_strided([2, 2], [1]), ow.OpTypeError, "of one length"),
         (lambda t: t.as_strided([2], [2**62], 0), ow.OpValueError, "leaves the storage"),
