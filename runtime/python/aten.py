@@ -12,7 +12,7 @@ from typing import Any
 
 from . import registry
 from .exceptions import MissingKernelError, OpTypeError
-from .fronts import COMPOSE, PLACEMENT, PREPARE, VIEWS, Call, Refused, front
+from .fronts import COMPOSE, PLACEMENT, PREPARE, VIEWS, Call, Refused, front, without_axes
 
 
 @dataclass(frozen=True)
@@ -65,12 +65,19 @@ def plan_aten(overload: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 def _called(call: Call) -> Planned:
     """A front's call: of an overload through its rows, or of an operator."""
     if not call.to.startswith("aten."):
-        return replace(_planned({"op": call.to}, call.arguments), finish=call.finish)
+        return _finished(_planned({"op": call.to}, call.arguments), call)
     refusals: list[str] = []
     try:
-        return replace(_by_rows(call.to, (), call.arguments, refusals), finish=call.finish)
+        return _finished(_by_rows(call.to, (), call.arguments, refusals), call)
     except Refused:
         raise Refused("; ".join(refusals)) from None
+
+
+def _finished(planned: Planned, call: Call) -> Planned:
+    first, then = planned.finish, call.finish
+    if first is None or then is None:
+        return replace(planned, finish=first or then)
+    return replace(planned, finish=lambda out: then(first(out)))
 
 
 def _by_rows(overload: str, args: Sequence[Any], kwargs: Mapping[str, Any], refusals: list[str]) -> Planned:
@@ -131,4 +138,10 @@ def _planned(row: Mapping[str, Any], given: Mapping[str, Any]) -> Planned:
     takes_none = {a["name"] for a in signature["attrs"] if a["optional"] or a.get("default", ...) is None}
     attrs = {a["name"] for a in signature["attrs"]}
     arguments = {k: v for k, v in given.items() if v is not None or k not in attrs or k in takes_none}
-    return Planned(row["op"], arguments, tuple(row.get("returns") or shown))
+    returns = tuple(row.get("returns") or shown)
+    lifted = without_axes(signature, arguments)
+    return (
+        Planned(row["op"], arguments, returns)
+        if lifted is None
+        else Planned(row["op"], lifted[0], returns, lifted[1])
+    )

@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 from . import registry
 from .load import core
 
-__all__ = ["COMPOSE", "PLACEMENT", "PREPARE", "VIEWS", "Call", "Front", "Refused", "front"]
+__all__ = ["COMPOSE", "PLACEMENT", "PREPARE", "VIEWS", "Call", "Front", "Refused", "front", "without_axes"]
 
 #: Where a tensor lies is not an op's business.
 PLACEMENT = frozenset({"layout", "device", "pin_memory", "memory_format", "non_blocking"})
@@ -114,6 +114,27 @@ def inverse(order: Ints) -> list[int]:
     for k, d in enumerate(order):
         out[d] = k
     return out
+
+
+def without_axes(
+    signature: Mapping[str, Any], arguments: Mapping[str, Any]
+) -> tuple[dict[str, Any], Callable[[Any], Any]] | None:
+    """PyTorch lets a tensor of rank 0 be reduced, sorted … along "dim 0": as a tensor of one element, with the axis
+    taken away again.  None for every other call."""
+    axes = [a for a in signature["attrs"] if a["kind"] in ("axis", "axes")]
+    over = [arguments.get(a["name"], a.get("default")) for a in axes]
+    if not any(isinstance(d, int) or d for d in over):
+        return None
+    given = {i["name"]: arguments[i["name"]] for i in signature["inputs"] if i["name"] in arguments}
+    arrays = {name: x for name, x in given.items() if hasattr(x, "shape")}
+    if not arrays or any(len(x.shape) for x in arrays.values()):
+        return None
+    lifted = dict(arguments) | {name: tensor(x).reshape([1]) for name, x in arrays.items()}
+
+    def lower(out: Any) -> Any:
+        return tuple(y.reshape([]) for y in out) if isinstance(out, tuple) else out.reshape([])
+
+    return lifted, lower
 
 
 # ---- views -------------------------------------------------------------------------------------------------------

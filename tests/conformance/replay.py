@@ -1,0 +1,290 @@
+"""One recorded call through `ow.call_aten`, against the judge's oracle and against what PyTorch says.
+
+A kernel's result lies within the oracle's ball; PyTorch's lies within a wider one (it rounds in other places), or its
+result in f64 does.  What is not one call of an operator (a view, a permuted result) is compared exactly.
+
+May import: opwright (all rooms), numpy, torch_samples.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+
+import opwright as ow
+from opwright import registry
+from opwright.aten import Planned, plan_aten
+from opwright.errors import OpwrightError
+from opwright.fronts import COMPOSE, PREPARE, VIEWS
+from opwright.generator.bind import Resolved, bind, key_for_call
+from opwright.generator.types import DType, Operand
+from opwright.validators.ball import Ball, check
+from opwright.validators.oracle import OracleError, OracleRefusal, OracleTooLarge, evaluate
+from opwright.validators.values import ARRAY, STORAGE, precision
+from opwright.workflows.bridge import Bridge, NotProvenError
+from opwright.workflows.workbench import Workbench
+
+from .torch_samples import Recorded, leaves, mapped, overload, widened
+
+__all__ = ["PASSED", "Outcome", "claimed", "prepare", "replay"]
+
+PASSED, REFUSED, FAILED = "passed", "refused", "failed"
+
+#: What PyTorch may be off by more than a kernel of ours: it sums in another order and rounds in other places.
+LOOSER = 8.0
+#: Overloads of values and positions whose positions among equals PyTorch does not promise.
+TIES = {"aten.sort.default", "aten.topk.default"}
+#: Their memory is not defined.
+UNDEFINED = {"aten.empty.memory_format", "aten.empty_like.default", "aten.new_empty.default"}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """passed, refused or failed, and why."""
+
+    status: str
+    why: str = ""
+
+
+@cache
+def bridge() -> Bridge:
+    """Every operator that has a spec may serve here, proven or not: what fails shows."""
+    made = Bridge(Workbench.here())
+    registry.set_bootstrap(lambda: made.install(made.bench.registry.all()))
+    registry.ensure()
+    return made
+
+
+@cache
+def claimed() -> frozenset[str]:
+    """The overloads that some row of the table, or a front, takes."""
+    bridge()
+    return frozenset({*registry.aten_overloads(), *VIEWS, *PREPARE, *COMPOSE})
+
+
+def prepare(calls: Sequence[Recorded]) -> None:
+    """Build the kernels of many calls at once.  What cannot be built is left for `replay` to say."""
+    texts = {}
+    for call in calls:
+        try:
+            planned = _plan(call)
+            if isinstance(planned, Planned):
+                resolved, _, _ = _resolved(planned)
+                text = bridge().text(bridge().known()[planned.op], resolved.key)
+                texts[text.symbol] = text
+        except (OpwrightError, KeyError):
+            continue
+    try:
+        bridge().libraries(list(texts.values()))
+    except OpwrightError:
+        return
+
+
+def replay(call: Recorded) -> Outcome:
+    """What became of one call."""
+    args, kwargs = _given(call)
+    try:
+        planned = plan_aten(call.overload, args, kwargs)
+        got = planned.run() if isinstance(planned, Planned) else planned
+    except NotImplementedError as why:
+        return Outcome(FAILED, f"NotImplementedError: {why}")
+    except OpwrightError as why:
+        return Outcome(REFUSED, _reason(why))
+    ours = [x.numpy() for x in leaves(got)]
+    theirs = [_array(x) for x in leaves(call.result) if isinstance(x, torch.Tensor)]
+    if len(ours) != len(theirs):
+        return Outcome(FAILED, f"{len(ours)} results, PyTorch has {len(theirs)}")
+    for k, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
+        if mine.shape != other.shape or mine.dtype != other.dtype:
+            said = f"{mine.dtype}{list(mine.shape)}, PyTorch {other.dtype}{list(other.shape)}"
+            return Outcome(FAILED, f"result {k} is {said}")
+    if call.overload in UNDEFINED:
+        return Outcome(PASSED)
+    want = _oracle(planned) if isinstance(planned, Planned) else None
+    if want is None:
+        return _by_distance(call, ours, theirs)
+    for k, (mine, ball) in enumerate(zip(ours, want, strict=True)):
+        result = check(mine, ball, ball.dtype)
+        if not result.passed:
+            return Outcome(FAILED, f"result {k} {result.reason} (kernel against oracle)")
+    return _against_torch(call, theirs, want)
+
+
+def _plan(call: Recorded) -> Any:
+    args, kwargs = _given(call)
+    return plan_aten(call.overload, args, kwargs)
+
+
+def _given(call: Recorded) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    args, kwargs = call.args, call.kwargs
+    if call.overload == "aten.as_strided.default":  # it addresses the storage, not the tensor
+        x = args[0]
+        whole = torch.as_strided(x, (x.untyped_storage().nbytes() // x.element_size(),), (1,), 0)
+        offset = args[3] if len(args) > 3 else kwargs.get("storage_offset")
+        args, kwargs = (whole, *args[1:3], x.storage_offset() if offset is None else offset), {}
+    return mapped(_ours, tuple(args)), mapped(_ours, dict(kwargs))
+
+
+def _ours(x: Any) -> Any:
+    if isinstance(x, torch.Tensor):
+        return ow.from_dlpack(x)
+    if isinstance(x, torch.dtype):
+        return str(x).removeprefix("torch.")
+    return x
+
+
+def _array(x: Any) -> Any:
+    return ow.from_dlpack(x.contiguous() if 0 in x.shape else x).numpy()
+
+
+# ---- the oracle --------------------------------------------------------------------------------------------------
+
+_SCALARS: Mapping[type, DType] = {
+    bool: DType.BOOL,
+    int: DType.I64,
+    float: DType.F64,
+    complex: DType.C128,
+}
+
+
+def _operand(x: Any) -> Operand:
+    if isinstance(x, ow.Tensor):
+        return Operand(DType(x.dtype), x.ndim, False)
+    return Operand(_SCALARS[type(x)], 0, True)
+
+
+def _resolved(planned: Planned) -> tuple[Resolved, dict[str, Any], Any]:
+    """The key of a call, and its arrays by flat name."""
+    spec = bridge().known()[planned.op]
+    inputs: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
+    for name, t in spec.inputs.items():
+        x = planned.arguments.get(name)
+        if t.is_list:
+            inputs[name] = [_operand(e) for e in x]
+            arrays |= {f"{name}.{k}": _numbers(e) for k, e in enumerate(x)}
+        else:
+            inputs[name] = None if x is None else _operand(x)
+            if x is not None:
+                arrays[name] = _numbers(x)
+    attrs = {a: v for a, v in planned.arguments.items() if a in spec.attrs}
+    for name, value in attrs.items():
+        if spec.attrs[name].kind == "dtype" and value is not None:
+            attrs[name] = ow.empty((0,), value).dtype
+    return key_for_call(spec, inputs, attrs), arrays, spec
+
+
+def _numbers(x: Any) -> Any:
+    return x.numpy() if isinstance(x, ow.Tensor) else np.array(x)
+
+
+@cache
+def _bound(op: str, key: Any) -> Any:
+    return bind(bridge().known()[op], key)
+
+
+def _oracle(planned: Planned) -> list[Ball] | None:
+    """The results as balls, in PyTorch's order; None where the oracle cannot take the call on."""
+    resolved, arrays, _ = _resolved(planned)
+    try:
+        with np.errstate(all="ignore"):
+            balls = evaluate(_bound(planned.op, resolved.key), arrays, resolved.attrs)
+    except (OracleTooLarge, OracleRefusal, OracleError):
+        return None
+    out = [balls[name] for name in planned.returns]
+    if planned.finish is None:
+        return out
+    finished = leaves(planned.finish(_whole([b.value for b in out])))
+    radii = leaves(planned.finish(_whole([b.radius for b in out])))
+    return [
+        replace(b, value=v.numpy(), r=r.numpy(), typed=None, choices=None)
+        for b, v, r in zip(out, finished, radii, strict=True)
+    ]
+
+
+def _whole(arrays: list[Any]) -> Any:
+    made = [ow.from_dlpack(np.ascontiguousarray(a)) for a in arrays]
+    return made[0] if len(made) == 1 else tuple(made)
+
+
+# ---- what PyTorch says -------------------------------------------------------------------------------------------
+
+
+def _looser(ball: Ball) -> Ball:
+    if not ball.dtype.is_inexact:
+        return ball
+    with np.errstate(all="ignore"):
+        unit = 2.0 ** (1 - precision(ball.dtype))
+        radius = LOOSER * ball.radius + 2 * unit * np.abs(ball.value) + np.finfo(np.float32).tiny
+    return replace(ball, r=np.where(np.isfinite(ball.value), radius, ball.radius), signed=False)
+
+
+def _against_torch(call: Recorded, theirs: Sequence[Any], want: Sequence[Ball]) -> Outcome:
+    wrong = _first_wrong(theirs, [_looser(b) for b in want])
+    if not wrong:
+        return Outcome(PASSED)
+    wide = widened(call)  # a formula that rounds more than ours?
+    if wide is not None:
+        arrays = [_array(x) for x in leaves(wide) if isinstance(x, torch.Tensor)]
+        rounded = [
+            x if x.dtype == ARRAY[b.dtype] or not b.dtype.is_inexact else x.astype(ARRAY[b.dtype])
+            for x, b in zip(arrays, want, strict=True)
+        ]
+        if not _first_wrong(rounded, [_looser(b) for b in want]):
+            return Outcome(PASSED)
+    if call.overload in TIES and _same_values(call, theirs):
+        return Outcome(PASSED)
+    return Outcome(FAILED, f"PyTorch {wrong}")
+
+
+def _same_values(call: Recorded, theirs: Sequence[Any]) -> bool:
+    """Whether PyTorch's positions are those of its values: among equals it may take any."""
+    values, positions = theirs
+    if values.ndim == 0:
+        return False
+    schema = overload(call.overload)._schema.arguments
+    names = [a.name for a in schema]
+    given = (
+        {a.name: a.default_value for a in schema} | dict(zip(names, call.args, strict=False)) | call.kwargs
+    )
+    x = _array(call.args[0])
+    picked = np.take_along_axis(x, positions, given["dim"])
+    return bool(np.all((picked == values) | ((picked != picked) & (values != values))))
+
+
+def _first_wrong(arrays: Sequence[Any], want: Sequence[Ball]) -> str:
+    for k, (array, ball) in enumerate(zip(arrays, want, strict=True)):
+        result = check(array, ball, ball.dtype, signed_zero=False)
+        if not result.passed:
+            return f"result {k} {result.reason}".replace("got", "says")
+    return ""
+
+
+def _by_distance(call: Recorded, ours: Sequence[Any], theirs: Sequence[Any]) -> Outcome:
+    """Views, and calls that the oracle cannot take on: equal, or for numbers that a kernel made a few units apart."""
+    exact = call.overload in VIEWS
+    for k, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
+        dtype = next(d for d, a in ARRAY.items() if a == mine.dtype)
+        if not dtype.is_inexact or exact:
+            same = bool(np.all((mine == other) | ((mine != mine) & (other != other))))
+        else:
+            a, b = mine.astype(STORAGE[dtype]), other.astype(STORAGE[dtype])
+            scale = 16 * 2.0 ** (1 - precision(dtype))
+            same = bool(np.allclose(a, b, rtol=scale, atol=scale, equal_nan=True))
+        if not same:
+            return Outcome(FAILED, f"result {k} differs from PyTorch's")
+    return Outcome(PASSED)
+
+
+def _reason(why: OpwrightError) -> str:
+    """The message without the numbers of this very call, so that equal reasons count as one."""
+    first = why.message.splitlines()[0]
+    kind = "no evidence: " if isinstance(why, NotProvenError) else ""
+    first = re.sub(r"\[[-\d, ]*\]|\([-\d, ]*\)", "[…]", first)
+    return kind + re.sub(r"(?<![\w.])-?\d+(\.\d+)?(?![\w.])", "…", first)[:200]

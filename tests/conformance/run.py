@@ -1,0 +1,293 @@
+"""`make conformance`: every sample that PyTorch has for what we claim, through `ow.call_aten`; → docs/conformance.md.
+
+    python -m tests.conformance.run                     go on where the last run stopped, then write the page
+    python -m tests.conformance.run --only add,sum      some entries of OpInfo; prints what is not passed, writes nothing
+
+An entry and a dtype at a time in a process of its own kind, so that one that crashes costs itself; what is done lies in
+build/conformance/ until specs, runtime or these tests change.
+
+May import: the standard library; replay and torch_samples in the worker only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+STATE = ROOT / "build" / "conformance"
+PAGE = ROOT / "docs" / "conformance.md"
+#: In half precisions and small integers PyTorch's samples are those of the wider types again.
+DTYPES = ("bool", "i64", "bf16", "f32", "f64")
+SAMPLES, CALLS = 24, 6
+#: Seconds that an entry in one dtype may take, kernels included.
+LIMIT = 600
+
+
+# ---- the worker --------------------------------------------------------------------------------------------------
+
+
+def results(name: str, dtype: str, samples: int, calls: int, overloads: Sequence[str] = ()) -> dict[str, Any]:
+    """Overload → how many calls were tried and passed, and why others were not."""
+    from .replay import claimed, prepare, replay
+    from .torch_samples import recorded
+
+    found = list(recorded(name, dtype, overloads or claimed(), samples=samples, calls=calls))
+    prepare(found)
+    out: dict[str, Any] = {}
+    for call in found:
+        row = out.setdefault(call.overload, {"tried": 0, "passed": 0, "refused": {}, "failed": []})
+        row["tried"] += 1
+        try:
+            outcome = replay(call)
+            status, why = outcome.status, outcome.why
+        except Exception as error:  # whatever a kernel or the harness raises is a failure of this call
+            status, why = "failed", f"raises {type(error).__name__}: {error}".splitlines()[0]
+        if status == "passed":
+            row["passed"] += 1
+        elif status == "refused":
+            row["refused"][why] = row["refused"].get(why, 0) + 1
+        else:
+            row["failed"].append({"call": str(call), "sample": call.sample, "why": why})
+    return out
+
+
+def work() -> None:
+    """Answer tasks, one a line, until there are no more."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print must not reach the answers
+    for line in sys.stdin:
+        task = json.loads(line)
+        answers.write(json.dumps(results(task["name"], task["dtype"], SAMPLES, CALLS)) + "\n")
+        answers.flush()
+
+
+# ---- the parent --------------------------------------------------------------------------------------------------
+
+
+class Worker:
+    """A child that works through tasks, and is replaced when it dies or hangs."""
+
+    def __init__(self) -> None:
+        self.child: subprocess.Popen[str] | None = None
+
+    def ask(self, name: str, dtype: str) -> dict[str, Any]:
+        if self.child is None:
+            self.child = subprocess.Popen(
+                [sys.executable, "-m", "tests.conformance.run", "--worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                cwd=ROOT,
+                env=os.environ | {"OMP_NUM_THREADS": "1"},
+            )
+        child = self.child
+        assert child.stdin is not None and child.stdout is not None
+        timer = threading.Timer(LIMIT, child.kill)
+        timer.start()
+        try:
+            child.stdin.write(json.dumps({"name": name, "dtype": dtype}) + "\n")
+            child.stdin.flush()
+            line = child.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        finally:
+            timer.cancel()
+        if line:
+            answer: dict[str, Any] = json.loads(line)
+            return answer
+        status = child.wait()
+        self.child = None
+        why = f"the process ended with status {status}"
+        return {
+            "(all)": {
+                "tried": 1,
+                "passed": 0,
+                "refused": {},
+                "failed": [{"call": name, "sample": f"{name} {dtype}", "why": why}],
+            }
+        }
+
+    def close(self) -> None:
+        if self.child is not None:
+            assert self.child.stdin is not None
+            self.child.stdin.close()
+            self.child.wait()
+
+
+def fingerprint() -> str:
+    """What an answer holds for: specs, everything that makes kernels and judges, and these tests."""
+    digest = hashlib.sha256(f"{SAMPLES} {CALLS}".encode())
+    folders = (
+        "specs",
+        "generator",
+        "validators",
+        "runtime/python",
+        "runtime/src",
+        "runtime/include",
+        "tests/conformance",
+    )
+    for folder in folders:
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in (".yaml", ".py", ".h", ".cpp", ".hpp"):
+                digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def path_of(name: str, dtype: str) -> Path:
+    return STATE / f"{name}.{dtype}.json"
+
+
+def done(name: str, dtype: str, state: str) -> bool:
+    try:
+        return bool(json.loads(path_of(name, dtype).read_text())["state"] == state)
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+def run_all(names: Sequence[str], jobs: int, state: str) -> None:
+    tasks: queue.Queue[tuple[str, str]] = queue.Queue()
+    for name in names:
+        for dtype in DTYPES:
+            if not done(name, dtype, state):
+                tasks.put((name, dtype))
+    total = tasks.qsize()
+
+    def loop() -> None:
+        worker = Worker()
+        while True:
+            try:
+                name, dtype = tasks.get_nowait()
+            except queue.Empty:
+                break
+            answer = worker.ask(name, dtype)
+            temporary = path_of(name, dtype).with_suffix(".tmp")
+            temporary.write_text(json.dumps({"state": state, "results": answer}))
+            temporary.rename(path_of(name, dtype))
+            print(
+                f"\r{total - tasks.qsize()} of {total} {name} {dtype}\033[K",
+                end="",
+                file=sys.stderr,
+                flush=True,
+            )
+        worker.close()
+
+    threads = [threading.Thread(target=loop) for _ in range(jobs)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    print(file=sys.stderr)
+
+
+# ---- the page ----------------------------------------------------------------------------------------------------
+
+
+def merged(parts: Iterator[dict[str, Any]]) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for part in parts:
+        for overload, row in part.items():
+            into = out.setdefault(overload, {"tried": 0, "passed": 0, "refused": Counter(), "failed": []})
+            into["tried"] += row["tried"]
+            into["passed"] += row["passed"]
+            into["refused"].update(row["refused"])
+            into["failed"] += row["failed"]
+    return out
+
+
+def page(rows: dict[str, Any], torch: str) -> str:
+    total = {k: sum(r[k] for r in rows.values()) for k in ("tried", "passed")}
+    refused = sum(sum(r["refused"].values()) for r in rows.values())
+    failed = sum(len(r["failed"]) for r in rows.values())
+    lines = [
+        "# Conformance",
+        "",
+        f"PyTorch's own samples (OpInfo, torch {torch}) run through `ow.call_aten`; made by `make conformance`. A sample is",
+        "run under a dispatch mode, and every ATen overload that it calls and some spec or front claims is called here",
+        f"with the same arguments: dtypes {', '.join(DTYPES)}, at most {SAMPLES} samples an entry and {CALLS} calls of an",
+        "overload in each. Passed: the result lies in the oracle's ball, and PyTorch's in a wider one; views are equal.",
+        "Refused: one clear error, with its reason. Operators serve here whether they have evidence or not.",
+        "",
+        f"{len(rows)} overloads, {total['tried']} calls: {total['passed']} passed, {refused} refused, {failed} failed.",
+        "",
+        "| overload | tried | passed | refused | failed | the commonest reasons to refuse |",
+        "| --- | ---: | ---: | ---: | ---: | --- |",
+    ]
+    for overload, row in sorted(rows.items()):
+        reasons = sorted(row["refused"].items(), key=lambda kv: (-kv[1], kv[0]))[:3]
+        text = "; ".join(f"{why} ({n})" for why, n in reasons).replace("|", "\\|")
+        lines.append(
+            f"| {overload} | {row['tried']} | {row['passed']} | {sum(row['refused'].values())} | {len(row['failed'])} | {text} |"
+        )
+    bad = [
+        (o, f)
+        for o, row in sorted(rows.items())
+        for f in sorted(row["failed"], key=lambda f: f["sample"])[:3]
+    ]
+    if bad:
+        lines += ["", "## Failed", "", "The first three of each overload.", ""]
+        lines += [f"- `{f['call']}` ({f['sample']}): {f['why']}" for _, f in bad]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", default="", help="entries of OpInfo, with commas between them")
+    parser.add_argument("--dtypes", default=",".join(DTYPES))
+    parser.add_argument("--overload", default="", help="only calls of these, with commas between them")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--keep", action="store_true", help="go on though specs or code have changed since")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.worker:
+        work()
+        return 0
+    if given.only:
+        return show(given)
+    import torch
+
+    from .torch_samples import names
+
+    STATE.mkdir(parents=True, exist_ok=True)
+    state = fingerprint()
+    if given.keep and (first := next(STATE.glob("*.json"), None)):
+        state = json.loads(first.read_text())["state"]
+    run_all(names(), given.jobs, state)
+    files = [path_of(n, d) for n in names() for d in DTYPES]
+    rows = merged(json.loads(f.read_text())["results"] for f in files)
+    PAGE.write_text(page(rows, torch.__version__.partition("+")[0]), encoding="utf-8")
+    print(PAGE.relative_to(ROOT))
+    return 1 if any(row["failed"] for row in rows.values()) else 0
+
+
+def show(given: argparse.Namespace) -> int:
+    """Some entries, here, in words."""
+    overloads = [o for o in given.overload.split(",") if o]
+    bad = 0
+    for name in given.only.split(","):
+        for dtype in given.dtypes.split(","):
+            for overload, row in sorted(results(name, dtype, SAMPLES, CALLS, overloads).items()):
+                print(f"{name} {dtype} {overload}: {row['passed']} of {row['tried']} passed")
+                for why, count in row["refused"].items():
+                    print(f"    refused {count}: {why}")
+                for f in row["failed"]:
+                    bad += 1
+                    print(f"    FAILED {f['call']}\n        {f['why']}")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

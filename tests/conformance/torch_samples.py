@@ -1,0 +1,200 @@
+"""PyTorch's own cases: the samples of its OpInfo database, as calls of ATen overloads with arguments and results.
+
+The one module of these tests that imports torch's private names (tried with 2.13); a change of torch is answered
+here.  A sample is run under a dispatch mode, so that composites show the overloads that they are made of; the few
+composites that a spec claims as a whole are called as well (`WHOLE`).
+
+May import: torch, numpy, opwright (the face).  To try another composite: a line in `WHOLE`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+__all__ = ["DTYPES", "Recorded", "names", "recorded", "widened"]
+
+DTYPES = {
+    "bool": torch.bool, "u8": torch.uint8, "i8": torch.int8, "i16": torch.int16, "i32": torch.int32,
+    "i64": torch.int64, "f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "f64": torch.float64,
+    "c64": torch.complex64, "c128": torch.complex128,
+}  # fmt: skip
+
+#: Composites that a spec claims: OpInfo's name → the overload that its sample is a call of.
+WHOLE = {
+    "log_softmax": "aten.log_softmax.int",
+    "nn.functional.linear": "aten.linear.default",
+    "nn.functional.rms_norm": "aten.rms_norm.default",
+    "nn.functional.scaled_dot_product_attention": "aten.scaled_dot_product_attention.default",
+    "softmax": "aten.softmax.int",
+}
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One call of an overload: tensors have storages of their own, with the strides and offsets that they had."""
+
+    overload: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    result: Any
+    sample: str
+
+    def __str__(self) -> str:
+        given = [*map(_show, self.args), *(f"{k}={_show(v)}" for k, v in self.kwargs.items())]
+        return f"{self.overload}({', '.join(given)})"
+
+
+def _show(x: Any) -> str:
+    if isinstance(x, torch.Tensor):
+        short = next((k for k, v in DTYPES.items() if v is x.dtype), str(x.dtype))
+        strides = "" if x.is_contiguous() else f" strides {list(x.stride())}"
+        return f"{short}{list(x.shape)}{strides}"
+    if isinstance(x, list | tuple):
+        return f"[{', '.join(map(_show, x))}]"
+    return str(x)
+
+
+@cache
+def _entries() -> dict[str, Any]:
+    return {e.name + (f".{e.variant_test_name}" if e.variant_test_name else ""): e for e in op_db}
+
+
+def names() -> list[str]:
+    """Names of the entries, `name.variant` where there are several."""
+    return sorted(_entries())
+
+
+def recorded(
+    name: str, dtype: str, wanted: Collection[str], *, samples: int, calls: int
+) -> Iterator[Recorded]:
+    """Different calls of the overloads in `wanted` that the first samples of an entry are made of, at most `calls` of
+    each overload.  Nothing for an entry that has no samples of this dtype."""
+    entry = _entries()[name]
+    if DTYPES[dtype] not in entry.supported_dtypes("cpu"):
+        return
+    count: dict[str, int] = {}
+    seen: set[str] = set()
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        torch.manual_seed(0)
+        for k, sample in enumerate(_taken(entry, DTYPES[dtype], samples)):
+            for call in _calls(entry, sample, f"{name} {dtype} #{k}", wanted, WHOLE.get(name)):
+                text = str(call)
+                if text in seen or count.get(call.overload, 0) >= calls:
+                    continue
+                seen.add(text)
+                count[call.overload] = count.get(call.overload, 0) + 1
+                yield call
+
+
+def _taken(entry: Any, dtype: Any, samples: int) -> Iterator[Any]:
+    """The first samples; an entry that cannot make them for a dtype has none."""
+    try:
+        made = iter(entry.sample_inputs("cpu", dtype, requires_grad=False))
+        for _ in range(samples):
+            yield next(made)
+    except (StopIteration, RuntimeError, NotImplementedError, TypeError):
+        return
+
+
+def _calls(entry: Any, sample: Any, where: str, wanted: Collection[str], whole: str | None) -> list[Recorded]:
+    spy = _Spy(wanted, where)
+    try:
+        with spy:
+            entry.op(sample.input, *sample.args, **sample.kwargs)
+    except (RuntimeError, NotImplementedError, IndexError, TypeError, ValueError):
+        pass  # what was called up to here still counts
+    found = spy.calls
+    if whole in wanted and whole is not None:
+        function = overload(whole)
+        known = {a.name for a in function._schema.arguments}
+        kwargs = {k: v for k, v in sample.kwargs.items() if k in known}
+        args = tuple(_own(x) for x in (sample.input, *sample.args))
+        if len(kwargs) == len(sample.kwargs):
+            found.append(Recorded(whole, args, kwargs, function(*args, **kwargs), where))
+    return found
+
+
+def overload(name: str) -> Any:
+    space, packet, which = name.split(".")
+    return getattr(getattr(getattr(torch.ops, space), packet), which)
+
+
+class _Spy(TorchDispatchMode):
+    """Keeps the calls of overloads that change nothing."""
+
+    def __init__(self, wanted: Collection[str], where: str) -> None:
+        super().__init__()
+        self.wanted, self.where = wanted, where
+        self.calls: list[Recorded] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = str(func)
+        keep = name in self.wanted and all(
+            _plain(x) for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)
+        )
+        if keep:
+            given = tree_map(_own, (tuple(args), dict(kwargs)))
+        out = func(*args, **kwargs)
+        if keep and all(_plain(x) for x in tree_leaves(out) if isinstance(x, torch.Tensor)):
+            self.calls.append(Recorded(name, *given, tree_map(_own, out), self.where))
+        return out
+
+
+def _plain(x: Any) -> bool:
+    return bool(
+        x.layout is torch.strided
+        and x.device.type == "cpu"
+        and x.dtype in DTYPES.values()
+        and not x.is_conj()
+        and not x.is_neg()
+        and x.numel() <= 1 << 16
+    )
+
+
+def _own(x: Any) -> Any:
+    """A tensor of the same layout over a copy of its storage."""
+    if not isinstance(x, torch.Tensor):
+        return x
+    made = torch.empty(0, dtype=x.dtype)
+    return made.set_(x.untyped_storage().clone(), x.storage_offset(), x.size(), x.stride())
+
+
+def widened(call: Recorded) -> Any:
+    """What torch says when every float is f64 (c128); None where it refuses, or has nothing wider."""
+    wide = dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.float64)
+    wide[torch.complex64] = torch.complex128
+    if not any(
+        isinstance(x, torch.Tensor) and x.dtype in wide for x in tree_leaves((call.args, call.kwargs))
+    ):
+        return None
+
+    def one(x: Any) -> Any:
+        if isinstance(x, torch.Tensor):
+            return x.to(wide.get(x.dtype, x.dtype))
+        return wide.get(x, x) if isinstance(x, torch.dtype) else x
+
+    args, kwargs = tree_map(one, (call.args, call.kwargs))
+    try:
+        with torch.no_grad():
+            return overload(call.overload)(*args, **kwargs)
+    except (RuntimeError, NotImplementedError, TypeError):
+        return None
+
+
+def leaves(x: Any) -> Sequence[Any]:
+    return list(x) if isinstance(x, tuple | list) else [x]
+
+
+def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
+    return tree_map(function, tree)
