@@ -401,7 +401,8 @@ class _Gate:
                 if base == head:
                     self.add("base judge", spec.op, OK, "", seconds())
                     continue
-                said = (ran.stderr.strip() or ran.stdout.strip()).splitlines()[-1:] or ["no output"]
+                lines = [x.strip() for x in (*ran.stdout.splitlines(), *ran.stderr.splitlines())]
+                said = [x for x in lines if x.startswith(("✗", "error:", "internal"))] or ["it said nothing"]
                 self.add(
                     "base judge",
                     spec.op,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import shutil
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
@@ -9,22 +12,38 @@ from typing import Any
 import git
 import pytest
 
+from opwright.workflows import cli
 from opwright.workflows.gate import Check, junit, same_names
+
+from .conftest import SCALE
 
 pytestmark = pytest.mark.judge
 
 
-@pytest.fixture
-def repo(ow: Any, project: Path) -> git.Repo:
-    """The small workbench in git, its operator accepted."""
-    found = git.Repo.init(project)
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small workbench in git, its operator accepted; the tests work on copies."""
+    root = tmp_path_factory.mktemp("gate") / "project"
+    (root / "specs" / "tiny").mkdir(parents=True)
+    (root / "opwright.toml").write_text('schema = 1\n[paths]\nspecs = ["specs"]\n')
+    (root / "specs" / "tiny" / "scale.yaml").write_text(SCALE)
+    (root / ".gitignore").write_text("build/\n")
+    with contextlib.chdir(root), contextlib.redirect_stdout(io.StringIO()):
+        assert cli.main(["accept", "scale"]) == 0
+    found = git.Repo.init(root)
     with found.config_writer() as config:
         config.set_value("user", "name", "Somebody")
         config.set_value("user", "email", "somebody@example.org")
-    (project / ".gitignore").write_text("build/\n")
-    assert ow("accept", "scale").code == 0
     commit(found, "one operator")
-    return found
+    return root
+
+
+@pytest.fixture
+def repo(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> git.Repo:
+    """A copy of the workbench, as the working directory."""
+    shutil.copytree(template, tmp_path / "copy")
+    monkeypatch.chdir(tmp_path / "copy")
+    return git.Repo(tmp_path / "copy")
 
 
 def commit(repo: git.Repo, message: str) -> str:
