@@ -165,9 +165,13 @@ def _lifted_attrs(spec: OpSpec, trial: Trial) -> dict[str, Any]:
 
 
 def _untied(trial: Trial) -> Trial:
-    """The same with no two floats of a tensor equal, and no inf or nan."""
+    """The same with no two numbers of a tensor equal, and no inf or nan."""
 
     def spread(a: Array) -> Array:
+        if a.dtype.kind in "iu" and 0 < a.size <= np.iinfo(a.dtype).max:
+            return np.asarray(
+                np.argsort(np.argsort(a.reshape(-1), kind="stable")).reshape(a.shape).astype(a.dtype)
+            )
         if a.dtype.kind != "f" or not a.size:
             return a
         steps = np.arange(1, a.size + 1).reshape(a.shape) * 2.0**-20

@@ -175,6 +175,8 @@ def _unguarded(x: Expr) -> Iterator[Load]:
 
 def _check_walks(m: Evaluator, s: Statement, axes: Mapping[str, Shape]) -> None:
     """An index that walks a stated extent stays within every tensor that it walks; raises OracleRefusal."""
+    if any(0 in shape for shape in axes.values()):
+        return  # nothing is walked
     places = [(s.target, s.assign.target.index)] if s.assign.guard is None else []
     if s.assign.guard is None:
         places += [(n.tensor, n.index) for n in _unguarded(s.assign.value)]
@@ -195,7 +197,7 @@ def _check_walks(m: Evaluator, s: Statement, axes: Mapping[str, Shape]) -> None:
             walk_, have = axes[name], shape[first : first + count]
             if len(walk_) < count or (len(walk_) > count and not spread):
                 raise OracleRefusal(
-                    "rank", f"{m.op.name}: `{name}` has {len(walk_)} axes, `{tensor}` {count}"
+                    "index", f"{m.op.name}: `{name}` has {len(walk_)} axes, `{tensor}` {count}"
                 )
             for w, h in zip(walk_[len(walk_) - count :], have, strict=True):
                 if w > h and not (spread and h == 1):
@@ -260,6 +262,9 @@ class _Run:
             else:
                 logical = arrays[t.name].map(extents.placed[t.name].logical)
             self.machine.tensors[t.name] = Stored(logical)
+        for s in self.op.body:  # as a kernel's host code does, before it looks at data
+            with contextlib.suppress(KeyError):
+                _check_walks(self.machine, s, {a.name: self.axis_shape(a.extent, a.pack) for a in s.axes})
         extents.solve_data(physical, self.check_rule, out_shapes)
 
     def check_rule(self, position: int, rule: Rule) -> None:

@@ -10,12 +10,13 @@ May import: abi, extents, harness, session, trial.  To add a way to spoil a call
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from ..generator.bound import BoundOp
 from . import abi
 from .candidate import empty
 from .extents import OracleError, OracleRefusal, OracleTooLarge
@@ -113,18 +114,32 @@ def spoiled(trial: Trial, kinds: dict[str, str]) -> Iterator[tuple[str, Trial]]:
         yield what, replace(bad, name=f"{trial.name}!{k} {what}")
 
 
-def _refusal(subject: Subject, trial: Trial) -> OracleRefusal | None:
+def _refusal(
+    subject: Subject, trial: Trial, op: BoundOp | None = None, attrs: Mapping[str, Any] | None = None
+) -> OracleRefusal | None:
     """Why the oracle refuses a call, None when it takes it or has no opinion."""
-    attrs = subject.attrs(trial)
+    op = op or subject.op
+    given = {**subject.attrs(trial), **(attrs or {})}
     try:
-        shapes = output_shapes(subject.op, trial.arrays, attrs)
+        shapes = output_shapes(op, trial.arrays, given)
         if "holds" in trial.name and sum(math.prod(s) for s in shapes.values()) <= _SMALL:
-            evaluate(subject.op, trial.arrays, attrs)  # a position out of range shows when it is read
+            evaluate(op, trial.arrays, given)  # a position out of range shows when it is read
     except OracleRefusal as refusal:
         return refusal
     except (OracleError, OracleTooLarge, ValueError, OverflowError, MemoryError):
         return None  # spoiled beyond what the oracle has an opinion on
     return None
+
+
+def _reasons(subject: Subject, trial: Trial, first: OracleRefusal) -> list[OracleRefusal]:
+    """Every reason that one spoiling gave: a shape may break a rule and leave an axis out of range at once, and which
+    is told is a matter of order.  So the oracle is asked again without the rules, and with every axis in range.
+    """
+    axes = {a.name: 0 for a in subject.op.attrs if a.kind == "axis"}
+    others = [_refusal(subject, trial, replace(subject.op, rules=()))]
+    if axes:
+        others.append(_refusal(subject, trial, attrs=axes))
+    return [first, *(r for r in others if r is not None)]
 
 
 def _ask(subject: Subject, inv: Invocation) -> tuple[int, dict[str, int], str]:
@@ -142,9 +157,12 @@ def _ask(subject: Subject, inv: Invocation) -> tuple[int, dict[str, int], str]:
     return outcome.status, dict(outcome.error), outcome.crash
 
 
-def _mismatch(subject: Subject, inv: Invocation, want: OracleRefusal) -> str:
-    """What is wrong with the kernel's answer to a call that must be refused; empty when nothing is."""
+def _mismatch(subject: Subject, inv: Invocation, reasons: Sequence[OracleRefusal]) -> str:
+    """What is wrong with the kernel's answer to a call that must be refused; empty when nothing is.  One of the reasons
+    has to be told, the first being the oracle's own.
+    """
     status, error, crash = _ask(subject, inv)
+    want = next((r for r in reasons if status in _STATUS[r.kind]), reasons[0])
     names = " or ".join(sorted(abi.error_name(s) for s in _STATUS[want.kind]))
     if crash:
         return f"should refuse with {names} ({want}); {crash}"
@@ -192,7 +210,7 @@ def gate_errors(s: Session) -> GateResult:
             if want.which >= 0:
                 negated.add(want.which)
             outputs = {t.name: empty(t.dtype.value, ()) for t in subject.op.outputs}
-            wrong = _mismatch(subject, subject.invocation(bad, outputs=outputs), want)
+            wrong = _mismatch(subject, subject.invocation(bad, outputs=outputs), _reasons(subject, bad, want))
             if wrong:
                 tally.fail(s.failure(f"{what}: {wrong}", trial, bad))
             else:
@@ -204,7 +222,9 @@ def gate_errors(s: Session) -> GateResult:
         subject.forget(trial)
         outputs = {t.name: empty(t.dtype.value, ()) for t in subject.op.outputs}
         refusal = OracleRefusal(expect.kind, expect.text, which=expect.which)
-        wrong = _mismatch(subject, subject.invocation(trial, outputs=outputs), refusal)
+        wrong = _mismatch(
+            subject, subject.invocation(trial, outputs=outputs), _reasons(subject, trial, refusal)
+        )
         if expect.which >= 0:
             negated.add(expect.which)
         if wrong:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from ..bound import Attr, Dim, DimUse, Tensor
 from ..errors import LowerError
-from ..expr import Bin, Call, Expr, Fold, Item, Load, Name, Num, Star, Un, walk
+from ..expr import Bin, Call, Cmp, Expr, Fold, Item, Load, Name, Num, Star, Un, walk
 from ..loops import Accumulate, For, HostCheck, If, LoopProgram, LoopStmt, Tile, Walk
 from ..plan import TILE
 from ..types import DType
@@ -47,6 +47,7 @@ class Prologue:
         self.slot = dict(self.op.slots) or {t.name: k for k, t in enumerate(self.op.inputs)}
         self.pack_rank: dict[str, str] = {}
         self.axis_done: set[str] = set()
+        self.axis_packs: dict[str, set[str]] = {}
         self.counted: set[str] = set()
         self.where: dict[str, _Where] = {}
         self.known: set[str] = set()
@@ -408,6 +409,28 @@ class Prologue:
         self.refuse(f"!owk_norm_axis(e.{n}, {rank}, &{n}_axis)", "OW_E_AXIS", arg=k, want=rank, got=f"e.{n}")
         line(f"e.{n} = {n}_axis;")
 
+    def same_axis(self, name: str, t: Tensor, rank: str) -> None:
+        """An input over packs of its own has a rank of its own: rules about ranks come first, then the axis must lie in
+        this input as well.
+        """
+        packs = {d.extent.id for d in t.dims if d.pack and isinstance(d.extent, Name)}
+        first = self.axis_packs.setdefault(name, packs)
+        if t.role != "input" or packs <= first:
+            return
+        for k, r in enumerate(self.op.rules):
+            match r.expr:
+                case Cmp(
+                    op="==",
+                    left=Call(fn="rank", args=(Name(id=a),)),
+                    right=Call(fn="rank", args=(Name(id=b),)),
+                ) if k not in self.asked and a in self.pack_rank and b in self.pack_rank:
+                    self.asked.add(k)
+                    fail = self.fail("OW_E_REQUIRE", which=k)
+                    self.c.line(f"if ({self.pack_rank[a]} != {self.pack_rank[b]}) {fail}  // {r.text}")
+        n, k = self.attr(name), self.attr_at(name)
+        raw = f"(int64_t)c->attr[{k}].i[0]"
+        self.refuse(f"!owk_norm_axis({raw}, {rank}, &{n}_axis)", "OW_E_AXIS", arg=k, want=rank, got=raw)
+
     def locate(self, t: Tensor, rank: str, own: dict[str, str]) -> None:
         """Physical axes of every dim of a tensor; prints what claims axes out of order."""
         line = self.c.line
@@ -422,6 +445,7 @@ class Prologue:
                 masks.append(f"{self.attr(d.at)}_mask")
             else:
                 self.axis_attr(d.at, rank)
+                self.same_axis(d.at, t, rank)
                 masks.append(f"1u << {self.attr(d.at)}_axis")
         axes = [d.at for d in t.dims if d.at is not None and self.attr_of(d.at).kind != "axes"]
         for i in range(len(axes)):
