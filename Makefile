@@ -44,7 +44,7 @@ enable: models ## take MODEL from a transformers config to parity with PyTorch
 
 .PHONY: test
 test: models dev ## all tests, or those of PART=unit|judge|conformance|cuda|scorecard|nightly|examples
-	$(PY) -m pytest -n $(JOBS) -q $(PART_MARK) $(ARGS)
+	$(PY) -m pytest -n $(JOBS) --dist worksteal -q $(PART_MARK) $(ARGS)
 
 .PHONY: lint
 lint: dev ## ruff, mypy, import-linter, clang-format
