@@ -15,6 +15,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,10 @@ from ..generator.bound import BindKey, BoundOp, KernelText
 from ..generator.errors import OpwrightError, did_you_mean
 from ..generator.normal import normalise, verify
 from ..generator.program.aten import AtenRow
-from ..generator.spec import AtenEntry, Only, OpSpec, aten_row, load_spec
+from ..generator.spec import AtenEntry, Only, OpSpec, load_spec
 from ..generator.spec_model import MapTarget
 from ..generator.types import DType, Operand
+from .catalog import Row, catalog, load_row, row_of
 from .workbench import Workbench, targets_of
 
 __all__ = [
@@ -180,7 +182,7 @@ class Bridge:
         self._texts: dict[tuple[str, str, str, BindKey], KernelText] = {}
         self._libraries: dict[str, Path] = {}
         self._groups: dict[str, OpSpec] = {}
-        self._known: dict[str, OpSpec] = {}
+        self._specs: dict[str, OpSpec] = {}
         self._lock = threading.RLock()
 
     @property
@@ -258,18 +260,18 @@ class Bridge:
         return Wanted(spec, resolved, casts)
 
     def spec_of(self, request: Request) -> OpSpec:
-        """The spec that a request means: of a program folder, or one that was installed."""
+        """The spec that a request means: of a program folder, or one that may serve."""
         name = str(request["op"])
         if path := request.get("group"):
             return self.group(str(path), name)
-        if name not in self._known:
-            self.known()
-        if name not in self._known:
-            raise NotProvenError(
-                f"`{name}` is not an operator that was accepted",
-                hint=did_you_mean(name, self._known, what="operators"),
-            )
-        return self._known[name]
+        with self._lock:
+            if name not in self._specs:
+                rows = self.catalog
+                if name not in rows:
+                    hint = did_you_mean(name, rows, what="operators")
+                    raise NotProvenError(f"`{name}` is not an operator that was accepted", hint=hint)
+                self._specs[name] = load_row(rows[name])
+            return self._specs[name]
 
     def group(self, path: str, name: str) -> OpSpec:
         """A fused group's spec, from the program folder that uses it."""
@@ -281,18 +283,15 @@ class Bridge:
                 self._groups[path] = specs[0]
             return self._groups[path]
 
-    def known(self) -> Mapping[str, OpSpec]:
-        """The operators that may serve."""
-        with self._lock:
-            if not self._known:
-                self._known = {s.op: s for s in self.bench.proven()}
-            return self._known
+    @cached_property
+    def catalog(self) -> Mapping[str, Row]:
+        """The operators that the judge has proven."""
+        return catalog(self.bench)
 
     def admit(self, spec: OpSpec) -> None:
         """Let a spec serve that has no evidence: for what is being judged or tried out, in this process only."""
         with self._lock:
-            self.known()
-            self._known[spec.op] = spec
+            self._specs[spec.op] = spec
 
     # ---- the runtime
 
@@ -300,12 +299,14 @@ class Bridge:
         """Fill the runtime's registry with what is proven (and `extra`), and answer its misses."""
         from .. import registry
 
+        rows = dict(self.catalog)
         for spec in extra:
             self.admit(spec)
-        for spec in self.known().values():
-            registry.register_op(signature(spec))
-            for entry in spec.aten:
-                registry.register_aten(entry.overload, aten_row(spec, entry))
+            rows[spec.op] = row_of(spec)
+        for row in rows.values():
+            registry.register_op(row.signature)
+            for overload, entry in row.aten:
+                registry.register_aten(overload, entry)
         registry.set_miss_hook(self)
 
 

@@ -49,7 +49,7 @@ def _attr(spec: OpSpec, name: str) -> str:
     a = spec.attrs[name]
     out: dict[str, str] = {"type": _q(("optional " if a.optional else "") + a.kind)}
     if a.kind == "enum":
-        out["type"] = json.dumps(f"enum({', '.join(a.values)})")
+        out["type"] = json.dumps(f"enum[{', '.join(a.values)}]")
     if a.default_expr is not None:
         out["default"] = json.dumps(show(a.default_expr))
     elif a.has_default:
