@@ -74,8 +74,8 @@ scorecard: ## wrong kernels that the judge must kill, honest ones that it must p
 	@$(MAKE) --no-print-directory test PART=scorecard
 
 .PHONY: conformance
-conformance: ## PyTorch's and ONNX's own cases against our operators
-	@$(MAKE) --no-print-directory test PART=conformance
+conformance: models dev ## PyTorch's own samples against our operators, to docs/conformance.md (CI runs a part)
+	$(PY) -m tests.conformance.run $(ARGS)
 
 .PHONY: sweep
 sweep: models ## enable every architecture of MODELS, and report

@@ -62,8 +62,10 @@ def plan_aten(overload: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
         raise OpTypeError(f"{overload} is not supplied for these arguments: {reasons}") from None
 
 
-def _called(call: Call) -> Planned:
-    """A front's call: of an overload through its rows, or of an operator."""
+def _called(call: Any) -> Any:
+    """A front's call, of an overload through its rows or of an operator; what is no call is the result."""
+    if not isinstance(call, Call):
+        return call
     if not call.to.startswith("aten."):
         return _finished(_planned({"op": call.to}, call.arguments), call)
     refusals: list[str] = []

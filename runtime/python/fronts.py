@@ -2,7 +2,8 @@
 
 `call_aten` asks the three tables below, none of which knows a spec:
   VIEWS     overload → function of the overload's own arguments that gives the results: views, never a kernel
-  PREPARE   overload → function that puts the arguments in the order that a row or an operator expects: a `Call`
+  PREPARE   overload → function that puts the arguments in the order that a row or an operator expects: a `Call`; or
+            the result itself, where nothing is to be computed
   COMPOSE   overload → a `Call` of an operator that means the same; only where no row of the table takes the arguments
 
 To add one: a function whose parameters are the overload's, named and defaulted as in its schema, and a line in the
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, TypeAlias
 
@@ -392,10 +393,12 @@ def _index_put(self: Any, indices: Sequence[Any], values: Any, accumulate: bool 
 def _index_copy(self: Any, dim: int, index: Any, source: Any, accumulate: bool = False) -> Call:
     """Rows of `self` along an axis, replaced by (or added to) rows of `source`."""
     x, s, i = tensor(self), tensor(source), tensor(index)
-    axis = axis_of(dim, x.ndim)
-    if x.ndim == 0 or s.ndim != x.ndim:
-        raise Refused("self and source must have one rank, of at least 1")
-    return _index_put(x, [*([None] * axis), i], s, accumulate)
+    if x.ndim == 0:
+        call = _index_copy(x.reshape([1]), dim, i.reshape([1]), s.reshape([1]), accumulate)
+        return replace(call, finish=lambda y: y.reshape([]))
+    if s.ndim != x.ndim:
+        raise Refused(f"source has rank {s.ndim}, self {x.ndim}")
+    return _index_put(x, [*([None] * axis_of(dim, x.ndim)), i.reshape([i.size])], s, accumulate)
 
 
 def _index_add(self: Any, dim: int, index: Any, source: Any, alpha: float = 1) -> Call:
@@ -405,11 +408,40 @@ def _index_add(self: Any, dim: int, index: Any, source: Any, alpha: float = 1) -
 
 
 def _index_fill(self: Any, dim: int, index: Any, value: Any) -> Call:
-    x = tensor(self)
+    x, i = tensor(self), tensor(index)
     if x.ndim == 0:
-        raise Refused("a tensor of rank 0 has no rows")
+        call = _index_fill(x.reshape([1]), dim, i, value)
+        return replace(call, finish=lambda y: y.reshape([]))
     number = value if isinstance(value, bool | int | float | complex) else tensor(value).item()
-    return _index_put(x, [*([None] * axis_of(dim, x.ndim)), index], core.full((), number, x.dtype))
+    return _index_put(x, [*([None] * axis_of(dim, x.ndim)), i], core.full((), number, x.dtype))
+
+
+def _gather(self: Any, dim: int, index: Any, sparse_grad: bool = False) -> Call | Tensor:
+    """Of rank 0 as of one element; any integers are positions; an empty index may have any rank."""
+    x, i = tensor(self), tensor(index)
+    if not i.size:
+        return core.empty(list(i.shape), x.dtype)
+    i = i if i.dtype in ("i32", "i64") else i.to("i64")
+    flat = Call(
+        "aten.gather.default",
+        {"self": x if x.ndim else x.reshape([1]), "dim": dim, "index": i if i.ndim else i.reshape([1])},
+    )
+    return flat if i.ndim else Call(flat.to, flat.arguments, lambda y: y.reshape([]))
+
+
+def _index_select(self: Any, dim: int, index: Any) -> Call:
+    x, i = tensor(self), tensor(index)
+    rows = {"dim": dim, "index": i if i.ndim else i.reshape([1])}
+    if x.ndim:
+        return Call("aten.index_select.default", {"self": x, **rows})
+    return Call("aten.index_select.default", {"self": x.reshape([1]), **rows}, lambda y: y.reshape([]))
+
+
+def _cat(tensors: Sequence[Any], dim: int = 0) -> Call:
+    """PyTorch passes over tensors of shape [0] among those of another rank."""
+    xs = [tensor(x) for x in tensors]
+    real = [x for x in xs if tuple(x.shape) != (0,)]
+    return Call("aten.cat.default", {"tensors": real if any(x.ndim != 1 for x in real) else xs, "dim": dim})
 
 
 # ---- windows: lists of one entry stand for all axes --------------------------------------------------------------
@@ -530,9 +562,12 @@ PREPARE: dict[str, Front] = {
     "aten.avg_pool1d.default": partial(_avg_pool, 1),
     "aten.avg_pool2d.default": partial(_avg_pool, 2),
     "aten.avg_pool3d.default": partial(_avg_pool, 3),
+    "aten.cat.default": _cat,
     "aten.convolution.default": _convolution,
+    "aten.gather.default": _gather,
     "aten.index.Tensor": _index,
     "aten.index_put.default": _index_put,
+    "aten.index_select.default": _index_select,
     "aten.max_pool2d_with_indices.default": partial(_max_pool, 2),
     "aten.max_pool3d_with_indices.default": partial(_max_pool, 3),
 }

@@ -23,6 +23,7 @@ from opwright.aten import Planned, plan_aten
 from opwright.errors import OpwrightError
 from opwright.fronts import COMPOSE, PREPARE, VIEWS
 from opwright.generator.bind import Resolved, bind, key_for_call
+from opwright.generator.spec import OpSpec
 from opwright.generator.types import DType, Operand
 from opwright.validators.ball import Ball, check
 from opwright.validators.oracle import OracleError, OracleRefusal, OracleTooLarge, evaluate
@@ -62,6 +63,11 @@ def bridge() -> Bridge:
 
 
 @cache
+def specs() -> Mapping[str, OpSpec]:
+    return {s.op: s for s in bridge().bench.registry.all()}
+
+
+@cache
 def claimed() -> frozenset[str]:
     """The overloads that some row of the table, or a front, takes."""
     bridge()
@@ -76,7 +82,7 @@ def prepare(calls: Sequence[Recorded]) -> None:
             planned = _plan(call)
             if isinstance(planned, Planned):
                 resolved, _, _ = _resolved(planned)
-                text = bridge().text(bridge().known()[planned.op], resolved.key)
+                text = bridge().text(specs()[planned.op], resolved.key)
                 texts[text.symbol] = text
         except (OpwrightError, KeyError):
             continue
@@ -161,7 +167,7 @@ def _operand(x: Any) -> Operand:
 
 def _resolved(planned: Planned) -> tuple[Resolved, dict[str, Any], Any]:
     """The key of a call, and its arrays by flat name."""
-    spec = bridge().known()[planned.op]
+    spec = specs()[planned.op]
     inputs: dict[str, Any] = {}
     arrays: dict[str, Any] = {}
     for name, t in spec.inputs.items():
@@ -186,7 +192,7 @@ def _numbers(x: Any) -> Any:
 
 @cache
 def _bound(op: str, key: Any) -> Any:
-    return bind(bridge().known()[op], key)
+    return bind(specs()[op], key)
 
 
 def _oracle(planned: Planned) -> list[Ball] | None:
