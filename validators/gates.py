@@ -20,8 +20,8 @@ from . import abi
 from .candidate import build
 from .extents import OracleError
 from .gradients import gate_gradient
-from .harness import Array, How, Outcome
-from .layouts import LAYOUTS, lay_out
+from .harness import NUMPY, Array, How, Outcome
+from .layouts import LAYOUTS, applies, lay_out
 from .lint import lint
 from .meaning import gate_meaning
 from .refusals import gate_errors
@@ -120,9 +120,14 @@ def gate_layouts(s: Session) -> GateResult:
     tally = s.tally("layouts")
     rng = np.random.default_rng(s.seed)
     for trial, subject in s.sound("layouts", s.spread(48 if s.full else 6)):
-        for name, laid, outputs in arrangements(s, subject, trial, rng):
-            if not isinstance(subject.want(laid), dict):
+        for name, laid, taken in arrangements(s, subject, trial, rng):
+            want = subject.want(laid)
+            if not isinstance(want, dict):
                 continue
+            # Shapes may depend on the data, and an expanded tensor has other data.
+            outputs = {
+                k: lay_out(np.zeros(want[k].shape, NUMPY[want[k].dtype.value]), taken[k], rng) for k in taken
+            }
             inv = subject.invocation(laid, outputs=outputs)
             plan = subject.plan(laid, inv)
             if plan.crash or plan.status != abi.OK:
@@ -149,15 +154,16 @@ def _wrong_when_plain(subject: Subject, laid: Trial) -> bool:
 
 def arrangements(
     s: Session, subject: Subject, trial: Trial, rng: np.random.Generator
-) -> Iterator[tuple[str, Trial, dict[str, Array]]]:
-    """(name, the trial with its inputs laid out, output templates) for each layout that the shapes admit.
+) -> Iterator[tuple[str, Trial, dict[str, str]]]:
+    """(name, the trial with its inputs laid out, layouts of the outputs) for each layout that the shapes admit.
 
     Also inputs alone, outputs alone, and every tensor in a layout of its own.
     """
     base = subject.base(trial)
     plain = dict(zip((t.name for t in subject.op.outputs), base.outcome.outputs, strict=True))
     if trial.laid:
-        yield "of the case", replace(trial, arrays=dict(trial.laid), name=f"{trial.name}/own"), plain
+        own = replace(trial, arrays=dict(trial.laid), name=f"{trial.name}/own")
+        yield "of the case", own, dict.fromkeys(plain, "contiguous")
     names = [n for n in LAYOUTS if n != "contiguous"]
     ways: list[tuple[str, dict[str, str], dict[str, str]]] = []
     for name in names:
@@ -179,13 +185,9 @@ def arrangements(
         ways = [ways[int(k)] for k in rng.permutation(len(ways))[:4]]
     for name, wanted, taken in ways:
         arrays = {k: lay_out(a, wanted[k], rng) for k, a in trial.arrays.items()}
-        outputs = {k: lay_out(a, taken[k], rng) for k, a in plain.items()}
         moved = any(wanted[k] == "offset" or a.strides != trial.arrays[k].strides for k, a in arrays.items())
-        moved = moved or any(
-            taken[k] == "offset" or a.strides != plain[k].strides for k, a in outputs.items()
-        )
-        if moved:
-            yield name, trial.with_arrays(arrays, f"/{name.replace(' ', '-')}"), outputs
+        if moved or any(taken[k] != "contiguous" and applies(taken[k], a.shape) for k, a in plain.items()):
+            yield name, trial.with_arrays(arrays, f"/{name.replace(' ', '-')}"), taken
 
 
 # ---- memory ------------------------------------------------------------------------------------------------------
