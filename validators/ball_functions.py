@@ -372,6 +372,8 @@ def _integer_power(a: Ball, b: Ball, dtype: DType) -> Ball:
 def _sign(x: Ball) -> Ball:
     if x.dtype.is_complex:
         raise TypeError("sign of a complex value has no bound yet")
+    if not x.dtype.is_inexact and not x.dtype.is_integer:
+        return x  # of a bool: itself
     v = np.asarray((x.value > 0).astype(x.value.dtype) - (x.value < 0).astype(x.value.dtype))  # of nan: 0
     unsure = uncertain_sign(x)
     if unsure is None or not unsure.any():
