@@ -444,6 +444,11 @@ def _cat(tensors: Sequence[Any], dim: int = 0) -> Call:
     return Call("aten.cat.default", {"tensors": real if any(x.ndim != 1 for x in real) else xs, "dim": dim})
 
 
+def _sort(self: Any, stable: bool | None = None, dim: int = -1, descending: bool = False) -> Call:
+    """Our order is stable, asked for or not."""
+    return Call("aten.sort.stable", {"self": self, "stable": True, "dim": dim, "descending": descending})
+
+
 # ---- windows: lists of one entry stand for all axes --------------------------------------------------------------
 
 
@@ -570,6 +575,7 @@ PREPARE: dict[str, Front] = {
     "aten.index_select.default": _index_select,
     "aten.max_pool2d_with_indices.default": partial(_max_pool, 2),
     "aten.max_pool3d_with_indices.default": partial(_max_pool, 3),
+    "aten.sort.stable": _sort,
 }
 
 

@@ -18,6 +18,7 @@ import os
 import queue
 import subprocess
 import sys
+import tempfile
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -46,11 +47,14 @@ def results(name: str, dtype: str, samples: int, calls: int, overloads: Sequence
     prepare(found)
     out: dict[str, Any] = {}
     for call in found:
-        row = out.setdefault(call.overload, {"tried": 0, "passed": 0, "refused": {}, "failed": []})
+        row = out.setdefault(
+            call.overload, {"tried": 0, "passed": 0, "oracle": 0, "refused": {}, "failed": []}
+        )
         row["tried"] += 1
         try:
             outcome = replay(call)
             status, why = outcome.status, outcome.why
+            row["oracle"] += outcome.by_oracle
         except Exception as error:  # whatever a kernel or the harness raises is a failure of this call
             status, why = "failed", f"raises {type(error).__name__}: {error}".splitlines()[0]
         if status == "passed":
@@ -80,6 +84,7 @@ class Worker:
 
     def __init__(self) -> None:
         self.child: subprocess.Popen[str] | None = None
+        self.said = tempfile.TemporaryFile("w+")  # noqa: SIM115 - lives as long as the worker
 
     def ask(self, name: str, dtype: str) -> dict[str, Any]:
         if self.child is None:
@@ -87,7 +92,7 @@ class Worker:
                 [sys.executable, "-m", "tests.conformance.run", "--worker"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
+                stderr=self.said,
                 text=True,
                 cwd=ROOT,
                 env=os.environ | {"OMP_NUM_THREADS": "1"},
@@ -109,11 +114,14 @@ class Worker:
             return answer
         status = child.wait()
         self.child = None
-        why = f"the process ended with status {status}"
+        self.said.seek(0)
+        last = (self.said.read().strip().splitlines() or [""])[-1]
+        why = f"the process ended with status {status}: {last}"
         return {
             "(all)": {
                 "tried": 1,
                 "passed": 0,
+                "oracle": 0,
                 "refused": {},
                 "failed": [{"call": name, "sample": f"{name} {dtype}", "why": why}],
             }
@@ -198,16 +206,19 @@ def merged(parts: Iterator[dict[str, Any]]) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for part in parts:
         for overload, row in part.items():
-            into = out.setdefault(overload, {"tried": 0, "passed": 0, "refused": Counter(), "failed": []})
+            into = out.setdefault(
+                overload, {"tried": 0, "passed": 0, "oracle": 0, "refused": Counter(), "failed": []}
+            )
             into["tried"] += row["tried"]
             into["passed"] += row["passed"]
+            into["oracle"] += row["oracle"]
             into["refused"].update(row["refused"])
             into["failed"] += row["failed"]
     return out
 
 
 def page(rows: dict[str, Any], torch: str) -> str:
-    total = {k: sum(r[k] for r in rows.values()) for k in ("tried", "passed")}
+    total = {k: sum(r[k] for r in rows.values()) for k in ("tried", "passed", "oracle")}
     refused = sum(sum(r["refused"].values()) for r in rows.values())
     failed = sum(len(r["failed"]) for r in rows.values())
     lines = [
@@ -220,15 +231,22 @@ def page(rows: dict[str, Any], torch: str) -> str:
         "in a wider one; views are equal.  Refused: one clear error, with its reason.  Operators serve here whether",
         "they have evidence or not.",
         "",
-        f"{len(rows)} overloads, {total['tried']} calls: {total['passed']} passed, {refused} refused, {failed} failed.",
+        f"{len(rows)} overloads, {total['tried']} calls: {total['passed']} passed ({total['oracle']} by the oracle), "
+        f"{refused} refused, {failed} failed.",
         "",
-        "| overload | tried | passed | refused | failed | the commonest reasons to refuse |",
-        "| --- | ---: | ---: | ---: | ---: | --- |",
+        "| overload | tried | passed | by the oracle | refused | failed | the commonest reasons to refuse |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | --- |",
     ]
     for overload, row in sorted(rows.items()):
         reasons = sorted(row["refused"].items(), key=lambda kv: (-kv[1], kv[0]))[:3]
         text = "; ".join(f"{why} ({n})" for why, n in reasons).replace("|", "\\|")
-        counts = (row["tried"], row["passed"], sum(row["refused"].values()), len(row["failed"]))
+        counts = (
+            row["tried"],
+            row["passed"],
+            row["oracle"],
+            sum(row["refused"].values()),
+            len(row["failed"]),
+        )
         lines.append(f"| {overload} | {' | '.join(map(str, counts))} | {text} |")
     bad = [
         (o, f)
