@@ -13,6 +13,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any, NoReturn
 
 import click
 
@@ -122,10 +123,15 @@ def judge_all(bench: Workbench, jobs: Sequence[Job], workers: int, progress: Pro
 
 
 def _quiet() -> None:
-    """Ctrl-C is the parent's to answer: it ends the pool."""
+    """Ctrl-C is the parent's to answer: it ends the pool, whose workers then clean up behind themselves."""
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _leave)
+
+
+def _leave(_number: int, _frame: Any) -> NoReturn:
+    raise SystemExit(EXIT_FAILED)
 
 
 def _end(pool: ProcessPoolExecutor) -> None:
@@ -136,6 +142,8 @@ def _end(pool: ProcessPoolExecutor) -> None:
         child.terminate()
     for child in children:
         child.join(10)
+        if child.is_alive():
+            child.kill()
 
 
 def _stop_at_machine(found: Judged) -> None:

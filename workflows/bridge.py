@@ -22,7 +22,7 @@ from typing import Any
 from .. import toolchain
 from ..generator.bind import Resolved, bind, key_for_call
 from ..generator.bound import BindKey, BoundOp, KernelText
-from ..generator.errors import OpwrightError, did_you_mean
+from ..generator.errors import DomainError, OpwrightError, did_you_mean
 from ..generator.normal import normalise, verify
 from ..generator.program.aten import AtenRow
 from ..generator.spec import AtenEntry, Only, OpSpec, load_spec
@@ -245,6 +245,11 @@ class Bridge:
         """The key of a request to this spec.  Raises `DomainError` where the spec does not admit it."""
         inputs: dict[str, Operand | Sequence[Operand] | None] = {}
         order: list[str | None] = []  # flat names in call order, None: absent
+        if len(request["inputs"]) != len(spec.inputs):  # a group's spec and its caller lie in different files
+            raise DomainError(
+                f"`{spec.op}` has {len(spec.inputs)} inputs, the call gives {len(request['inputs'])}",
+                place=spec.place,
+            )
         for name, given in zip(spec.inputs, request["inputs"], strict=True):
             if isinstance(given, list):
                 inputs[name] = [_operand(g) for g in given]
@@ -280,6 +285,12 @@ class Bridge:
                 specs = load_spec(path)
                 if len(specs) != 1:
                     raise NotProvenError(f"{path} holds {len(specs)} operators, a group is one")
+                if specs[0].op != name:
+                    raise NotProvenError(
+                        f"{path} holds `{specs[0].op}`, and the program calls `{name}`",
+                        place=specs[0].place,
+                        hint="files of two programs were mixed: capture the model again",
+                    )
                 self._groups[path] = specs[0]
             return self._groups[path]
 

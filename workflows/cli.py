@@ -200,8 +200,13 @@ def _machine_error(error: OSError) -> OpwrightError:
         return _MachineError(f"{where}the disk is full", hint="free space; nothing was left half-written")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return _MachineError(f"{where}{what}", hint="choose a folder that you can write to")
-    request = error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
-    return (OpwrightError if request else _MachineError)(f"{where}{what}")
+    request = error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
+    hint = (
+        "see the path: a folder of it is missing, or a file stands where a folder is wanted"
+        if where
+        else None
+    )
+    return (OpwrightError if request else _MachineError)(f"{where}{what}", hint=hint if request else None)
 
 
 def _fault(error: Exception, debug: bool) -> int:

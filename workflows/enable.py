@@ -301,6 +301,7 @@ class _Run:
                     self.work / "capture",
                     table=aten_rows(self.bench.registry.all()),
                     seed=self.seed,
+                    further=True,
                     report=lambda stage, s: self.progress.step(f"captured: {stage} {s:.1f} s"),
                 )
             except OpwrightError as error:
@@ -327,6 +328,9 @@ class _Run:
         r = self.result
         with self.stage("supplied") as said:
             r.levels["L1"] = False
+            assert self.captured is not None
+            for overload in self.captured.facts.get("decomposed", ()):
+                r.supplied.append({"op": overload, "by": "decomposed", "seconds": 0.0})
             r.missing = missing_of(self.bench, self.bridge, self.program)
             lacking = {m.op for m in r.missing}
             r.accepted = tuple(
@@ -368,7 +372,7 @@ class _Run:
                 )
             r.levels["L1"] = True
             r.hashes = hashes_now(self.bench, r.needed)
-            said.append(f"{len(r.supplied)} accepted now" if r.supplied else "all evidence holds")
+            said.append(f"{len(todo)} accepted now" if todo else "all evidence holds")
 
     def _address(self, name: str) -> str:
         return f"{self.bench.registry.get(name).file}:{name}"

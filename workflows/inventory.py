@@ -33,6 +33,7 @@ def take(bench: Workbench, target: str, seed: int, progress: console.Progress) -
             seed=seed,
             records=0,
             sensitivity=False,
+            further=True,
             report=lambda stage, s: progress.step(f"{stage} {s:.1f} s"),
         )
         progress.step("asking")

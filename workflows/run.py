@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import OpwrightError
-from ..generator.errors import did_you_mean
+from ..generator.errors import did_you_mean, writing
 from ..generator.program.folder import numpy_dtype, read_folder, read_tensors
 from ..generator.program.ir import Call, Copy, Program, Symbol, View
 from ..generator.types import DType
@@ -144,14 +144,15 @@ def write_outputs(path: Path, arrays: Mapping[str, Array]) -> None:
         raise InputError(f"{path} is neither .npz nor .safetensors")
     # NumPy's own files know no bf16.
     plain = {n: a.astype(np.float32) if a.dtype.name == "bfloat16" else a for n, a in arrays.items()}
-    handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".npz")
-    try:
-        with os.fdopen(handle, "wb") as out:
-            np.savez(out, **plain)  # type: ignore[arg-type]
-        os.replace(scratch, path)
-    except BaseException:
-        Path(scratch).unlink(missing_ok=True)
-        raise
+    with writing(path):
+        handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".npz")
+        try:
+            with os.fdopen(handle, "wb") as out:
+                np.savez(out, **plain)  # type: ignore[arg-type]
+            os.replace(scratch, path)
+        except BaseException:
+            Path(scratch).unlink(missing_ok=True)
+            raise
 
 
 def as_array(x: Any) -> Array:

@@ -109,7 +109,8 @@ class Origin:
 
 @dataclass(frozen=True)
 class Capture:
-    """What a capture gives.  `exported` is the decomposed ExportedProgram; `notes` are for people."""
+    """What a capture gives.  `exported` is the decomposed ExportedProgram; `notes` are for people; `decomposed` are
+    overloads that nothing claims and that became others, which something does."""
 
     program: Program
     tensors: Mapping[str, Any]
@@ -118,6 +119,7 @@ class Capture:
     exported: Any
     dynamic: str
     notes: tuple[str, ...] = ()
+    decomposed: tuple[str, ...] = ()
 
 
 # ------------------------------------------------------------------------------------------------- entry
@@ -151,10 +153,12 @@ def capture(
     source: str,
     keep: Sequence[str] = (),
     exported: Any = None,
+    further: bool = False,
     report: Callable[[str, Callable[[], Any]], Any] | None = None,
 ) -> Capture:
     """Export, decompose and convert; with fewer varying axes where that fails, and says so in `notes`.
 
+    `further`: what the table does not claim is decomposed beyond core ATen, where what it becomes is claimed.
     `exported`: an ExportedProgram to convert instead of the module.  `report(stage, work)` runs `work` under a clock.
     Raises `CaptureError` with what each attempt said.
     """
@@ -170,12 +174,15 @@ def capture(
                 else clock("export", partial(compat.export, module, args, kwargs, axes))
             )
             core = clock("decompose", partial(compat.decompose, ep, keep))
+            decomposed: tuple[str, ...] = ()
+            if further:
+                core, decomposed = clock("decompose", partial(_further, core, table, keep))
             notes = tuple(
                 f"not captured with {' or '.join(tried)} dynamic: {why}" for why, tried in failures.items()
             )
             converter = _Converter(core, ep, table, name, source)
             done: Capture = clock("convert", partial(converter.run, dynamic, notes))
-            return done
+            return replace(done, decomposed=decomposed)
         except MachineError:
             raise
         except Exception as e:  # export raises whatever the model's own code raises
@@ -185,6 +192,33 @@ def capture(
     raise CaptureError(
         f"cannot capture {source}: {reasons}", hint="export needs a graph without branches on data"
     ) from last
+
+
+def _unclaimed(core: Any, table: AtenTable) -> set[str]:
+    """The overloads in a graph that neither the table nor the conversion itself knows."""
+    known = table.keys() | _DROPPED | _SPECIAL.keys() | _VIEWS.keys()
+    targets = (
+        compat.overload_name(n.target) for n in core.graph_module.graph.nodes if n.op == "call_function"
+    )
+    return {t for t in targets if t and t not in known and not t.startswith("higher_order.")}
+
+
+def _further(core: Any, table: AtenTable, keep: Sequence[str]) -> tuple[Any, tuple[str, ...]]:
+    """Decompose what nobody claims, one overload after the other, where that leaves less unclaimed; what became of it
+    may be decomposed once more.  The program, and what was decomposed."""
+    before = left = _unclaimed(core, table)
+    more: list[str] = []
+    best = core
+    for name in compat.decomposable(sorted(before)):
+        trial = [*more, name]
+        for _ in range(2):
+            deeper = compat.decompose(core, keep, trial)
+            now = _unclaimed(deeper, table)
+            if now < left:
+                best, left, more = deeper, now, trial
+                break
+            trial += [n for n in compat.decomposable(sorted(now - left)) if n not in trial]
+    return best, tuple(sorted(before - left))
 
 
 def _unclocked(stage: str, work: Callable[[], Any]) -> Any:
@@ -240,6 +274,7 @@ def run_worker(
     seed: int = 0,
     records: int = 2,
     sensitivity: bool = True,
+    further: bool = False,
     report: Callable[[str, float], None] | None = None,
     wrap: Callable[[list[str]], list[str]] | None = None,
 ) -> Captured:
@@ -267,6 +302,8 @@ def run_worker(
         ]
         if not sensitivity:
             command.append("--no-sensitivity")
+        if further:
+            command.append("--further")
         if table is not None:
             (temporary / "table.json").write_text(table_dumps(table), encoding="utf-8")
             command += ["--table", str(temporary / "table.json")]

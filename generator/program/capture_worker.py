@@ -61,6 +61,7 @@ def work(
     seed: int = 0,
     count: int = RECORDS,
     sensitive: bool = True,
+    further: bool = False,
     clock: Clock | None = None,
 ) -> dict[str, Any]:
     """Capture `target` into the folder `out`; the facts that `capture.json` holds."""
@@ -76,6 +77,7 @@ def work(
         source=model.source,
         keep=keep,
         exported=model.exported,
+        further=further,
         report=clock,
     )
     clock("write", lambda: write_folder(out / "program", captured.program, captured.tensors))
@@ -88,6 +90,7 @@ def work(
         "meta": dict(model.meta),
         "dynamic": captured.dynamic,
         "notes": list(captured.notes),
+        "decomposed": list(captured.decomposed),
         "records": [],
         "sensitivity": None,
     }
@@ -170,6 +173,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--records", type=int, default=RECORDS, help="sets of fresh inputs to record")
     parser.add_argument("--no-sensitivity", action="store_true")
+    parser.add_argument("--further", action="store_true", help="decompose what the table does not claim")
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="a line of JSON for each stage")
     options = parser.parse_args(argv)
@@ -192,6 +196,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             seed=options.seed,
             count=options.records,
             sensitive=not options.no_sensitivity,
+            further=options.further,
             clock=clock,
         )
     except OpwrightError as e:

@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import OpwrightError
+from ..errors import OpwrightError, writing
 from ..types import DType
 from .ir import Binding, Program, dumps, loads, verify
 
@@ -138,18 +138,19 @@ def write_tensors(
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=True).encode()
     text += b" " * (-len(text) % 8)
     path = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as f:
-            f.write(struct.pack("<Q", len(text)))
-            f.write(text)
-            for data in blobs:
-                f.write(data.tobytes())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with writing(path):
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as f:
+                f.write(struct.pack("<Q", len(text)))
+                f.write(text)
+                for data in blobs:
+                    f.write(data.tobytes())
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
 
 
 def _align(x: Any) -> int:
@@ -235,12 +236,14 @@ class Folder:
 def whole(path: Path | str) -> Iterator[Path]:
     """A temporary folder that becomes `path` when the block ends well, and nothing when it does not."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
     try:
         yield temporary
-        os.chmod(temporary, 0o755)
-        replace_folder(temporary, path)
+        with writing(path):
+            os.chmod(temporary, 0o755)
+            replace_folder(temporary, path)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise

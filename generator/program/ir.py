@@ -668,6 +668,7 @@ class _Verifier:
         p = self.p
         for id, v in p.values.items():
             self.value(id, v)
+        raise_all(self.errors)  # what follows takes a value's extents and strides in pairs
         sources = {b.name: b.value for b in p.inputs}
         for s in p.symbols.values():
             if s.source in sources or s.source in p.values:

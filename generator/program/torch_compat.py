@@ -15,7 +15,7 @@ import importlib
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -33,6 +33,7 @@ __all__ = [
     "arguments",
     "bind",
     "cond_of",
+    "decomposable",
     "decompose",
     "dtype_of",
     "export",
@@ -337,10 +338,20 @@ def export(
         return torch.export.export(module, tuple(args), dict(kwargs), dynamic_shapes=dynamic, strict=False)
 
 
-def decompose(exported: Any, keep: Sequence[str] = ()) -> Any:
-    """`run_decompositions()` to core ATen, except for the overloads named by `keep` (`aten.rms_norm.default`)."""
+def decomposable(names: Iterable[str]) -> tuple[str, ...]:
+    """Those of the overloads that torch has a decomposition of, core ATen or not."""
+    table = require_torch()._decomp.decomposition_table
+    return tuple(n for n in names if (op := overload_of(n)) is not None and op in table)
+
+
+def decompose(exported: Any, keep: Sequence[str] = (), more: Sequence[str] = ()) -> Any:
+    """`run_decompositions()` to core ATen, except for the overloads named by `keep` (`aten.rms_norm.default`); `more`
+    are decomposed too (see `decomposable`)."""
     torch = require_torch()
     table = torch.export.default_decompositions()
+    for name in more:
+        op = overload_of(name)
+        table[op] = torch._decomp.decomposition_table[op]
     for name in keep:
         op = overload_of(name)
         if op is not None:

@@ -561,3 +561,19 @@ def test_fresh_memory_is_zeros() -> None:
     assert [(n.op, n.attrs["value"]) for n in c.program.calls if n.op == "full"] == [("full", 0)]
     got = {id: made for id, _, made in records.record_eager(c, records.input_tensors(c, (X,), {}))}
     assert not got["empty_memory_format_0" if "empty_memory_format_0" in got else "full_0"][0].any()
+
+
+def test_what_nobody_claims_is_decomposed_where_that_leaves_less_unclaimed() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.hypot(torch.clamp(x, x - 1, x + 1), x)
+
+    args = (torch.randn(3, 4),)
+    names = "add.Tensor sub.Tensor where.self bitwise_or.Tensor isnan.default le.Tensor ge.Tensor"
+    claimed: dict[str, tuple[AtenRow, ...]] = {f"aten.{n}": () for n in names.split()}
+    plain = capture(Model(), args, {}, claimed, name="m", source="m")
+    assert "missing:aten.clamp.Tensor" in [c.op for c in plain.program.calls] and plain.decomposed == ()
+    done = capture(Model(), args, {}, claimed, name="m", source="m", further=True)
+    left = {c.op.removeprefix("missing:") for c in done.program.calls} - claimed.keys()
+    assert left == {"aten.hypot.default"}, "what that becomes, nobody claims: it stays itself"
+    assert done.decomposed == ("aten.clamp.Tensor",)
