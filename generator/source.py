@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -153,14 +154,17 @@ def read_text(path: str | os.PathLike[str]) -> str:
     try:
         if p.is_dir():
             raise SpecError("this is a folder, not a spec file", place=where)
-        size = p.stat().st_size
+        status = p.stat()
+        if not stat.S_ISREG(status.st_mode):  # to open a pipe would wait for its writer
+            raise SpecError("this is no regular file, and a spec is one", place=where)
+        size = status.st_size
         if size > MAX_BYTES:
             raise SpecError(
                 f"a spec file of {size} bytes (limit {MAX_BYTES})",
                 place=where,
                 hint="one operator a file; data does not belong into a spec",
             )
-        with p.open("rb") as f:  # a pipe has no size to ask for
+        with p.open("rb") as f:  # it may grow while it is read
             data = f.read(MAX_BYTES + 1)
     except OSError as e:
         raise SpecError(f"cannot read this file: {e.strerror or e}", place=where) from None

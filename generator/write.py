@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .errors import OpwrightError, Place
+from .errors import OpwrightError, Place, writing
 
 __all__ = ["MANIFEST", "Changes", "Tree", "WriteError", "write_text"]
 
@@ -42,17 +42,18 @@ def write_text(path: Path, text: str) -> bool:
     with contextlib.suppress(FileNotFoundError, UnicodeDecodeError):
         if path.read_text(encoding="utf-8") == text:
             return False
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as out:
-            out.write(text)
-        os.chmod(scratch, 0o644)
-        os.replace(scratch, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(scratch)
-        raise
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as out:
+                out.write(text)
+            os.chmod(scratch, 0o644)
+            os.replace(scratch, path)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(scratch)
+            raise
     return True
 
 

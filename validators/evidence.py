@@ -28,7 +28,7 @@ from ruamel.yaml.error import YAMLError
 
 from .. import resources
 from ..generator.bound import KernelText
-from ..generator.errors import OpwrightError, Place
+from ..generator.errors import OpwrightError, Place, writing
 from .verdict import Verdict
 
 __all__ = [
@@ -264,8 +264,9 @@ def record(directory: str | os.PathLike[str], verdict: Verdict, kernels: Sequenc
         raise EvidenceError(f"{verdict.op} did not pass: {', '.join(verdict.failed_gates)}")
     folder = Path(directory)
     path = evidence_path(folder, verdict.op)
-    folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder):
+    with writing(path):
+        folder.mkdir(parents=True, exist_ok=True)
+    with _locked(folder), writing(path):
         text = dump(merged(load(folder, verdict.op), verdict, kernels))
         if path.exists() and path.read_text(encoding="utf-8") == text:
             return path  # write only if changed

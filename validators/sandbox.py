@@ -278,11 +278,12 @@ class Sandbox:
 def pool_library() -> str:
     """The judge's own threads, built once.  Raises what the toolchain raises."""
     text = (Path(__file__).resolve().parent / "pool.cpp").read_text(encoding="utf-8")
-    return str(
-        toolchain.compile_library(
-            {"pool.cpp": text}, name="the judge's pool", dialect="cpu-portable", extra_flags=["-pthread"]
+    with toolchain.own_sources():
+        return str(
+            toolchain.compile_library(
+                {"pool.cpp": text}, name="the judge's pool", dialect="cpu-portable", extra_flags=["-pthread"]
+            )
         )
-    )
 
 
 @functools.cache

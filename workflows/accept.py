@@ -10,6 +10,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -107,19 +108,29 @@ def judge_all(bench: Workbench, jobs: Sequence[Job], workers: int, progress: Pro
             yield found
         return
     pool = ProcessPoolExecutor(min(workers, len(jobs)), get_context("spawn"), _quiet)
+    done = False
     try:
         todo: set[Future[Judged]] = {pool.submit(_judge_here, os.getcwd(), job) for job in jobs}
-        total, done = len(todo), 0
+        total = len(todo)
         while todo:
-            progress.step("judging", done, total)
+            progress.step("judging", total - len(todo), total)
             ready, todo = wait(todo, return_when=FIRST_COMPLETED)
             for future in ready:
-                done += 1
-                found = future.result()
+                try:
+                    found = future.result()
+                except BrokenProcessPool as error:
+                    raise MachineError(
+                        "a process that judged was ended from outside",
+                        hint="SIGKILL mostly means that the machine ran out of memory: try -j 1",
+                    ) from error
                 _stop_at_machine(found)
                 yield found
+        done = True
     finally:
-        _end(pool)
+        if done:
+            pool.shutdown()
+        else:
+            _end(pool)
 
 
 def _quiet() -> None:

@@ -149,6 +149,7 @@ def write_outputs(path: Path, arrays: Mapping[str, Array]) -> None:
         try:
             with os.fdopen(handle, "wb") as out:
                 np.savez(out, **plain)  # type: ignore[arg-type]
+            os.chmod(scratch, 0o644)
             os.replace(scratch, path)
         except BaseException:
             Path(scratch).unlink(missing_ok=True)

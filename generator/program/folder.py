@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import OpwrightError, writing
+from ..errors import OpwrightError, Place, writing
 from ..types import DType
 from .ir import Binding, Program, dumps, loads, verify
 
@@ -318,8 +318,13 @@ def read_folder(path: Path | str) -> Folder:
             f"{path} is not a program folder: program.json: {reason}",
             hint="name the folder that `opwright enable` wrote",
         ) from e
-    program = loads(text)
-    verify(program)
+    try:
+        program = loads(text)
+        verify(program)
+    except OpwrightError as e:
+        for single in e.errors:
+            single.place = single.place or Place(str(path / "program.json"))
+        raise
     infos, _ = tensor_infos(path / "weights.safetensors")
     for name, b in stored_names(program).items():
         v = program.values[b.value]

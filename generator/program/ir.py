@@ -488,35 +488,47 @@ def _shape_of(data: Any) -> tuple[IntExpr, ...]:
     return tuple(IntExpr.from_json(n) for n in data)
 
 
+def _name(data: Any) -> str:
+    if not isinstance(data, str):
+        raise ValueError(f"not a name: {data!r}")
+    return data
+
+
+def _count(data: Any) -> int:
+    if not isinstance(data, int) or isinstance(data, bool):
+        raise ValueError(f"not an integer: {data!r}")
+    return data
+
+
 def _node_of(d: Mapping[str, Any]) -> Node:
     match d["kind"]:
         case "call":
             return Call(
-                d["id"],
-                d["op"],
+                _name(d["id"]),
+                _name(d["op"]),
                 tuple(_arg_of(a) for a in d["in"]),
                 {k: attr_of(v) for k, v in d["attrs"].items()},
-                tuple(d["out"]),
-                d.get("site", ""),
-                d.get("aten", ""),
-                d.get("why", ""),
+                tuple(None if o is None else _name(o) for o in d["out"]),
+                _name(d.get("site", "")),
+                _name(d.get("aten", "")),
+                _name(d.get("why", "")),
             )
         case "view":
             return View(
-                d["in"],
-                d["out"],
+                _name(d["in"]),
+                _name(d["out"]),
                 _shape_of(d["shape"]),
                 _shape_of(d["strides"]),
                 IntExpr.from_json(d["offset"]),
             )
         case "scalar":
-            return Scalar(d["out"], IntExpr.from_json(d["expr"]))
+            return Scalar(_name(d["out"]), IntExpr.from_json(d["expr"]))
         case "read":
-            return Read(d["in"], d["out"])
+            return Read(_name(d["in"]), _name(d["out"]))
         case "copy":
-            return Copy(d["in"], d["out"], d["device"])
+            return Copy(_name(d["in"]), _name(d["out"]), _name(d["device"]))
         case "assert":
-            return Assert(_cond_of(d["cond"]), d["message"])
+            return Assert(_cond_of(d["cond"]), _name(d["message"]))
     raise ValueError(f"unknown kind of node: {d['kind']!r}")
 
 
@@ -539,26 +551,31 @@ def from_json(data: Any) -> Program:
         symbols: dict[str, Symbol] = {}
         for name, s in data["symbols"].items():
             where = f"symbol {name}"
-            symbols[name] = Symbol(name, s["from"][0], s["from"][1], s["min"], s["max"], s["divisor"])
+            source, axis = s["from"]
+            bounds = _count(s["min"]), _count(s["max"]), _count(s["divisor"])
+            symbols[name] = Symbol(name, _name(source), _count(axis), *bounds)
         nodes: list[Node] = []
         for k, n in enumerate(data["nodes"]):
             where = f"node {k}"
             nodes.append(_node_of(n))
         where = "program"
         return Program(
-            name=data["name"],
-            source=data["source"],
-            target=data["target"],
+            name=_name(data["name"]),
+            source=_name(data["source"]),
+            target=_name(data["target"]),
             dtype=DType(data["dtype"]),
             symbols=symbols,
             values=values,
             nodes=tuple(nodes),
             tree=data["tree"],
-            inputs=tuple(Binding(b["name"], b["value"]) for b in data["inputs"]),
-            outputs=tuple(Binding(b["name"], b["value"]) for b in data["outputs"]),
-            weights=tuple(Binding(b["tensor"], b["value"], b["tie"]) for b in data["weights"]),
-            constants=tuple(Binding(b["tensor"], b["value"]) for b in data["constants"]),
-            state=tuple(State(s["input"], s["output"]) for s in data["state"]),
+            inputs=tuple(Binding(_name(b["name"]), _name(b["value"])) for b in data["inputs"]),
+            outputs=tuple(Binding(_name(b["name"]), _name(b["value"])) for b in data["outputs"]),
+            weights=tuple(
+                Binding(_name(b["tensor"]), _name(b["value"]), None if b["tie"] is None else _name(b["tie"]))
+                for b in data["weights"]
+            ),
+            constants=tuple(Binding(_name(b["tensor"]), _name(b["value"])) for b in data["constants"]),
+            state=tuple(State(_name(s["input"]), _name(s["output"])) for s in data["state"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as e:
         what = f"no {e}" if isinstance(e, KeyError) else str(e)
@@ -658,7 +675,7 @@ class _Verifier:
         self.defined: set[str] = set()
         self.known: set[str] = set()  # names that expressions may read by now
         self.views: set[str] = set()
-        self.samples = list(_samples(p))
+        self.samples: list[dict[str, int]] = []
 
     def fail(self, where: str, what: str) -> None:
         if len(self.errors) < 20:  # the first few say it all
@@ -681,6 +698,8 @@ class _Verifier:
                 self.fail(f"symbol {s.name}", f"has the range {s.min} to {s.max} by {s.divisor}")
             if s.source in sources:
                 self.known.add(s.name)
+        raise_all(self.errors)  # sizes are drawn from the symbols' ranges
+        self.samples = list(_samples(p))
         for kind, bindings in (("input", p.inputs), ("weight", p.weights), ("constant", p.constants)):
             names = [b.name for b in bindings]
             for name in {n for n in names if names.count(n) > 1}:

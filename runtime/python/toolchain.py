@@ -73,6 +73,12 @@ class CompileError(OpwrightError):
         self.command = tuple(command)
 
 
+class CompilerDiedError(OpwrightError):
+    """The compiler was stopped, or it refuses opwright's own sources: nothing is said of the source it was given."""
+
+    exit_code: ClassVar[int] = EXIT_MACHINE
+
+
 class CacheError(OpwrightError):
     """The artifact cache cannot be used: not ours, not writable, or the disk is full."""
 
@@ -646,12 +652,9 @@ class _Build:
         log = log.replace(f"{scratch}/", "")
         if status < 0:
             what = signal.Signals(-status).name if -status in signal.valid_signals() else str(-status)
-            return CompileError(
-                f"the compiler was stopped by {what} while it built {self.job.name}",
-                hint="SIGKILL mostly means that the machine ran out of memory",
-                log=log,
-                command=command,
-            )
+            return _stopped(what, self.job.name)
+        if match := _STOPPED.search(log):
+            return _stopped(_SIGNALS[match["what"] or match["also"]], self.job.name)
         message, place = _first_diagnostic(log, self.job.sources)
         return CompileError(
             f"{self.job.name} does not compile: {message}",
@@ -660,6 +663,21 @@ class _Build:
             log=log,
             command=command,
         )
+
+
+#: What g++ and clang++ say when a signal ended the program that does their work.
+_STOPPED = re.compile(
+    r"fatal error: (?P<what>Killed|Terminated|Interrupt) signal terminated program"
+    r"|unable to execute command: (?P<also>Killed|Terminated)"
+)
+_SIGNALS = {"Killed": "SIGKILL", "Terminated": "SIGTERM", "Interrupt": "SIGINT"}
+
+
+def _stopped(what: str, name: str) -> OpwrightError:
+    return CompilerDiedError(
+        f"the compiler was stopped by {what} while it built {name}",
+        hint="SIGKILL mostly means that the machine ran out of memory",
+    )
 
 
 _DIAGNOSTIC = re.compile(
@@ -842,8 +860,21 @@ def build_core() -> Path:
     elif sys.platform == "linux":
         flags.append("-ldl")
     job = CompileJob(sources, "opwright._core", "cpu-portable", tuple(flags), ())
-    with _patience("compiling opwright's runtime core (once for this compiler and Python)"):
+    with _patience("compiling opwright's runtime core (once for this compiler and Python)"), own_sources():
         return _Build(job, _Cancel(), available_cores()).library()
+
+
+@contextlib.contextmanager
+def own_sources() -> Iterator[None]:
+    """What is compiled here is opwright's own text: where it does not compile, the compiler does not serve."""
+    try:
+        yield
+    except CompileError as refused:
+        raise CompilerDiedError(
+            refused.message,
+            place=refused.place,
+            hint="opwright needs a C++20 compiler that works; `opwright doctor` tries yours",
+        ) from refused
 
 
 _CORE_SUFFIXES = (*_UNIT_SUFFIXES, ".h", ".hpp", ".inc")

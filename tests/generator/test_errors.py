@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
 import pytest
 
 from opwright import errors as base
-from opwright.generator.errors import JudgedError, MachineError, OpwrightError, SpecError, did_you_mean
+from opwright.generator.errors import (
+    JudgedError,
+    MachineError,
+    OpwrightError,
+    SpecError,
+    did_you_mean,
+    writing,
+)
 
 
 def test_one_base_class():
@@ -38,3 +48,9 @@ def test_did_you_mean_keeps_the_list_short():
 
 def test_did_you_mean_of_nothing():
     assert did_you_mean("q", [], what="dims") == "there are no dims here"
+
+
+def test_what_the_system_refuses_is_said_of_the_file_that_was_wanted(tmp_path):
+    with pytest.raises(OSError, match="No space") as caught, writing(tmp_path / "wanted"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), tmp_path / ".scratch")
+    assert caught.value.filename == str(tmp_path / "wanted")

@@ -24,6 +24,7 @@ from opwright.toolchain import (
     CacheError,
     CompileError,
     CompileJob,
+    CompilerDiedError,
     DialectError,
     MissingFeatureError,
     NoCompilerError,
@@ -31,6 +32,7 @@ from opwright.toolchain import (
     cache_prune,
     compile_library,
     compile_many,
+    own_sources,
 )
 
 pytestmark = pytest.mark.usefixtures("fresh_cache")
@@ -362,9 +364,33 @@ def test_compiler_killed_for_memory(monkeypatch, tmp_path):
     )
     wrapper.chmod(0o755)
     monkeypatch.setenv("OPWRIGHT_CXX", str(wrapper))
-    with pytest.raises(CompileError, match="SIGKILL") as caught:
+    with pytest.raises(CompilerDiedError, match="SIGKILL") as caught:
         compile_library(answer(1), name="t")
-    assert "memory" in (caught.value.hint or "")
+    assert "memory" in (caught.value.hint or "") and caught.value.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "g++: fatal error: Killed signal terminated program cc1plus",
+        "clang++: error: unable to execute command: Killed",
+    ],
+)
+def test_what_ends_the_compilers_own_child_is_the_machines_fault(monkeypatch, tmp_path, said):
+    wrapper = tmp_path / "cxx"
+    wrapper.write_text(
+        f'#!/bin/sh\ncase "$1" in --version|-dumpmachine) echo x; exit 0;; esac\necho "{said}" >&2; exit 1\n'
+    )
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("OPWRIGHT_CXX", str(wrapper))
+    with pytest.raises(CompilerDiedError, match="SIGKILL"):
+        compile_library(answer(1), name="t")
+
+
+def test_a_compiler_that_refuses_our_own_text_does_not_serve():
+    with pytest.raises(CompilerDiedError, match="does not compile") as caught, own_sources():
+        compile_library({"a.cpp": "no C++"}, name="t")
+    assert caught.value.exit_code == 3 and "doctor" in (caught.value.hint or "")
 
 
 def test_ctrl_c_stops_the_compiler_and_leaves_nothing(fresh_cache, tmp_path, root):

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ import pytest
 
 from opwright.generator.bound import KernelText
 from opwright.validators import evidence
-from opwright.workflows import bridge
+from opwright.workflows import accept, bridge
 
 pytestmark = pytest.mark.judge
 
@@ -114,3 +117,21 @@ def test_without_a_compiler_it_says_what_lacks(
 def test_a_wrong_request_is_said(ow: Any, project: Path, words: tuple[str, ...], said: str) -> None:
     ran = ow("validate", *words)
     assert ran.code == 2 and said in ran.err, ran
+
+
+def test_workers_that_are_stopped_clean_up_behind_themselves(tmp_path: Path) -> None:
+    """Ctrl-C ends a pool; what its workers have on the disk goes with them."""
+    pool = ProcessPoolExecutor(1, get_context("spawn"), accept._quiet)
+    pool.submit(
+        exec,
+        "import tempfile, time, pathlib\n"
+        f"kept = globals().setdefault('kept', tempfile.TemporaryDirectory(dir={str(tmp_path)!r}))\n"
+        "time.sleep(60)\n",
+        {},
+    )
+    deadline = time.monotonic() + 30
+    while not list(tmp_path.iterdir()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    accept._end(pool)
+    assert not list(tmp_path.iterdir())

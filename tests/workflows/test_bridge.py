@@ -153,3 +153,26 @@ def test_import_opwright_finds_the_workbench_by_its_entry_point(project: Path) -
         [sys.executable, "-c", code], capture_output=True, text=True, env=env, cwd=project, check=False
     )
     assert ran.stdout == "True 8.0\n", ran.stderr
+
+
+GROUP = """\
+op: group:{name}
+inputs: {{x0: "f32[*B]"}}
+outputs: {{y: "f32[*B]"}}
+compute: |
+  y[*B] = x0[*B]
+"""
+
+
+def test_a_group_is_the_one_that_the_program_calls(project: Path) -> None:
+    """Files of two programs that were mixed must not compute something else."""
+    path = project / "0123456789abcdef.yaml"
+    path.write_text(GROUP.format(name="fedcba9876543210"))
+    with pytest.raises(NotProvenError, match="holds `group:fedcba9876543210`"):
+        Bridge(Workbench.here(project)).group(str(path), "group:0123456789abcdef")
+
+
+def test_a_call_of_a_group_with_other_inputs_is_refused() -> None:
+    (spec,) = load_spec_text(GROUP.format(name="0123456789abcdef"))
+    with pytest.raises(DomainError, match="has 1 inputs, the call gives 2"):
+        Bridge.resolve(spec, {"op": spec.op, "inputs": [f32(1), f32(1)], "attrs": {}})

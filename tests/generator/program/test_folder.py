@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import struct
@@ -171,8 +172,23 @@ def rewrite(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], Non
 )
 def test_damage_is_one_clear_error(whole: Path, damage: Callable[[Path], None], says: str) -> None:
     damage(whole)
-    with pytest.raises(OpwrightError, match=says):
+    with pytest.raises(OpwrightError, match=says) as caught:
         read_folder(whole)
+    if "weights of another" not in str(caught.value.hint):
+        assert str(whole) in str(caught.value)
+
+
+def test_a_full_disk_is_said_of_the_file_that_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "chmod", full)
+    with pytest.raises(OSError, match="No space") as caught:
+        write_tensors(tmp_path / "w.safetensors", TENSORS)
+    assert caught.value.filename == str(tmp_path / "w.safetensors")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("dtype", list(DType))

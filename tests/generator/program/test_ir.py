@@ -186,6 +186,29 @@ def test_an_extent_of_data_is_known_from_its_value_on() -> None:
         ir.verify(replace(p, nodes=nodes[::-1]))
 
 
+def edited(*way: str | int, to: Any = None) -> str:
+    """The small program's text with one thing in it put in the place of another."""
+    data = ir.to_json(small())
+    at: Any = data
+    for step in way[:-1]:
+        at = at[step]
+    at[way[-1]] = to
+    return json.dumps(data)
+
+
+@pytest.mark.parametrize(
+    ("way", "to", "says"),
+    [
+        (("values", "v2", "strides"), [], "extents and 0 strides"),
+        (("symbols", "s0", "divisor"), 0, "by 0"),
+        (("symbols", "s0", "min"), -5, "the range -5"),
+    ],
+)
+def test_what_a_later_check_relies_on_is_checked_before_it(way: Any, to: Any, says: str) -> None:
+    with pytest.raises(OpwrightError, match=says):
+        ir.verify(ir.loads(edited(*way, to=to)))
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -200,6 +223,14 @@ def test_an_extent_of_data_is_known_from_its_value_on() -> None:
         ir.dumps(small()).replace('"kind": "view"', '"kind": "glance"'),
         ir.dumps(small()).replace('"f32"', '"f33"'),
         ir.dumps(small()).replace('["mul", 2, "s0"]', '["pow", 2, "s0"]'),
+        edited("nodes", 1, "op"),
+        edited("nodes", 1, "id"),
+        edited("nodes", 1, "out", 0, to=7),
+        edited("inputs", 0, "value"),
+        edited("outputs", 0, "name"),
+        edited("symbols", "s0", "min"),
+        edited("symbols", "s0", "max", to=1.5),
+        edited("symbols", "s0", "from", to=["x", 0, 0]),
     ],
 )
 def test_what_is_no_program_is_one_clear_error(text: str) -> None:
