@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -93,6 +94,10 @@ def _judge_here(start: str, job: Job) -> Judged:
         return judge_spec(bench, bench.one(job.op), job)
     except OpwrightError as error:
         return Judged(job, error=error)
+    except (
+        SystemExit
+    ):  # stopped: everything above has cleaned up, and the pool would only hand out the next job
+        os._exit(EXIT_FAILED)
 
 
 def judge_all(bench: Workbench, jobs: Sequence[Job], workers: int, progress: Progress) -> Iterator[Judged]:
@@ -110,7 +115,8 @@ def judge_all(bench: Workbench, jobs: Sequence[Job], workers: int, progress: Pro
     pool = ProcessPoolExecutor(min(workers, len(jobs)), get_context("spawn"), _quiet)
     done = False
     try:
-        todo: set[Future[Judged]] = {pool.submit(_judge_here, os.getcwd(), job) for job in jobs}
+        with _born_deaf():
+            todo: set[Future[Judged]] = {pool.submit(_judge_here, os.getcwd(), job) for job in jobs}
         total = len(todo)
         while todo:
             progress.step("judging", total - len(todo), total)
@@ -133,12 +139,29 @@ def judge_all(bench: Workbench, jobs: Sequence[Job], workers: int, progress: Pro
             _end(pool)
 
 
+@contextlib.contextmanager
+def _born_deaf() -> Iterator[None]:
+    """Processes that start meanwhile ignore Ctrl-C from their first moment."""
+    import signal
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _quiet() -> None:
-    """Ctrl-C is the parent's to answer: it ends the pool, whose workers then clean up behind themselves."""
+    """Ctrl-C is the parent's to answer: it ends the pool, whose workers then clean up behind themselves.  What they
+    print meanwhile is for nobody."""
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def _leave(_number: int, _frame: Any) -> NoReturn:

@@ -201,7 +201,16 @@ class Bridge:
         at = (spec.meaning_hash(), repr(spec.lower), name, key)  # `lower` chooses the text, never the answer
         with self._lock:
             if at not in self._texts:
-                self._texts[at] = emit(normal(spec, key), name)
+                try:
+                    self._texts[at] = emit(normal(spec, key), name)
+                except RecursionError as error:  # a list's entries are written out, one inside the other
+                    longest = max((n for _, n in key.lengths), default=0)
+                    raise DomainError(
+                        f"`{spec.op}` is too deeply nested to be compiled"
+                        + (f" for a list of {longest} entries" if longest else ""),
+                        place=spec.place,
+                        hint="call it for fewer entries at a time" if longest else None,
+                    ) from error
             return self._texts[at]
 
     def libraries(

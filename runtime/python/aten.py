@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from . import registry
-from .exceptions import MissingKernelError, OpTypeError
-from .fronts import COMPOSE, PLACEMENT, PREPARE, VIEWS, Call, Refused, front, without_axes
+from .exceptions import MissingKernelError, OpError, OpTypeError
+from .fronts import COMPOSE, PLACEMENT, PREPARE, VIEWS, Call, Front, Refused, front, without_axes
 
 
 @dataclass(frozen=True)
@@ -44,22 +44,35 @@ def call_aten(overload: str, *args: Any, **kwargs: Any) -> Any:
 
 def plan_aten(overload: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """What `call_aten` would call: a `Planned`, or for a view the result itself.  Raises as `call_aten`."""
+    if not isinstance(overload, str):
+        raise OpTypeError(
+            f"call_aten: an overload's name is wanted, got {type(overload).__name__}",
+            hint='such as "aten.add.Tensor"',
+        )
     refusals: list[str] = []
     try:
         if overload in VIEWS:
-            return front(VIEWS, overload, args, kwargs)
+            return _front(VIEWS, overload, args, kwargs)
         if overload in PREPARE:
-            return _called(front(PREPARE, overload, args, kwargs))
+            return _called(_front(PREPARE, overload, args, kwargs))
         composed = overload in COMPOSE
         try:
             return _by_rows(overload, args, kwargs, refusals)
         except (MissingKernelError, Refused):
             if not composed:
                 raise
-        return _called(front(COMPOSE, overload, args, kwargs))
+        return _called(_front(COMPOSE, overload, args, kwargs))
     except Refused as why:
         reasons = "; ".join([*refusals, *([str(why)] if str(why) else [])])
         raise OpTypeError(f"{overload} is not supplied for these arguments: {reasons}") from None
+
+
+def _front(table: Mapping[str, Front], overload: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """A front's answer; what it refuses is said of the overload, for it reshapes and slices on its way."""
+    try:
+        return front(table, overload, args, kwargs)
+    except OpError as error:
+        raise type(error)(f"{overload}: {error.message}", place=error.place, hint=error.hint) from error
 
 
 def _called(call: Any) -> Any:

@@ -402,9 +402,8 @@ def _index_copy(self: Any, dim: int, index: Any, source: Any, accumulate: bool =
 
 
 def _index_add(self: Any, dim: int, index: Any, source: Any, alpha: float = 1) -> Call:
-    if alpha != 1:
-        raise Refused("alpha must be 1")
-    return _index_copy(self, dim, index, source, True)
+    rows = source if alpha == 1 else registry.get("mul")(source, alpha)
+    return _index_copy(self, dim, index, rows, True)
 
 
 def _index_fill(self: Any, dim: int, index: Any, value: Any) -> Call:
@@ -447,6 +446,21 @@ def _cat(tensors: Sequence[Any], dim: int = 0) -> Call:
 def _sort(self: Any, stable: bool | None = None, dim: int = -1, descending: bool = False) -> Call:
     """Our order is stable, asked for or not."""
     return Call("aten.sort.stable", {"self": self, "stable": True, "dim": dim, "descending": descending})
+
+
+def _hardtanh(self: Any, min_val: float = -1, max_val: float = 1) -> Call:
+    """Integers stay integers: their ends are cut towards zero."""
+    x = tensor(self)
+    ends = (min_val, max_val) if x.dtype in ("f16", "bf16", "f32", "f64") else (int(min_val), int(max_val))
+    return Call("aten.hardtanh.default", {"self": x, "min_val": ends[0], "max_val": ends[1]})
+
+
+def _rms_norm(input: Any, normalized_shape: Ints, weight: Any = None, eps: float | None = None) -> Call:
+    """Without `eps`, PyTorch takes the unit of what it computes in: f64, or f32 for the rest."""
+    x = tensor(input)
+    small = (2.0**-52 if x.dtype in ("f64", "c128") else 2.0**-23) if eps is None else eps
+    rows = {"normalized_shape": list(normalized_shape), "weight": weight, "eps": small}
+    return Call("aten.rms_norm.default", {"input": x, **rows})
 
 
 # ---- windows: lists of one entry stand for all axes --------------------------------------------------------------
@@ -570,11 +584,13 @@ PREPARE: dict[str, Front] = {
     "aten.cat.default": _cat,
     "aten.convolution.default": _convolution,
     "aten.gather.default": _gather,
+    "aten.hardtanh.default": _hardtanh,
     "aten.index.Tensor": _index,
     "aten.index_put.default": _index_put,
     "aten.index_select.default": _index_select,
     "aten.max_pool2d_with_indices.default": partial(_max_pool, 2),
     "aten.max_pool3d_with_indices.default": partial(_max_pool, 3),
+    "aten.rms_norm.default": _rms_norm,
     "aten.sort.stable": _sort,
 }
 
@@ -610,6 +626,8 @@ def _constant_pad(self: Any, pad: Ints, value: float = 0) -> Call:
 def _flip(self: Any, dims: Ints) -> Call:
     x = tensor(self)
     chosen = {axis_of(d, x.ndim) for d in dims}
+    if len(chosen) != len(dims):
+        raise Refused(f"an axis appears twice in {list(dims)}")
     return Call("flip", {"x": x, "flags": [int(k in chosen) for k in range(x.ndim)]})
 
 

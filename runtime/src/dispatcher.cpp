@@ -372,7 +372,11 @@ void Dispatcher::run(const OpEntry& op, const Kernel& kernel, const Invocation& 
     Tensor& out = outputs[k];
     const OwShape& shape = shapes[k];
     if (!out.defined()) {
-      out = empty(shape.dim, shape.rank, row.outputs[k].dtype);
+      try {
+        out = empty(shape.dim, shape.rank, row.outputs[k].dtype);
+      } catch (const Error& error) {
+        throw Error(error.kind(), cat(name, ": output '", row.outputs[k].name, "': ", error.message()));
+      }
     } else {
       check_given(name, row.outputs[k], shape, out);
       for (size_t j = 0; j < k; ++j)

@@ -101,13 +101,29 @@ int guarded_int(Body&& body) noexcept {
   }
 }
 
+// What Python raised becomes an OpTypeError that says of what, caused by it; a lack of memory and Ctrl-C stay.
+void name_raised(const std::string& what);
+
+// Runs a conversion; an error in it says of which argument it is: `what()` gives "relu: input 'x'".
+template <class What, class Body>
+auto naming(What&& what, Body&& body) {
+  try {
+    return body();
+  } catch (const ow::Error& error) {
+    throw ow::Error(error.kind(), what() + ": " + error.message());
+  } catch (const PyRaised&) {
+    name_raised(what());
+    throw;
+  }
+}
+
 // ---- conversions (py_convert.cpp) ----
 std::string utf8(PyObject* text, const char* what);
 ow::DType dtype_from(PyObject* object);               // name, NumPy dtype, torch dtype
 bool scalar_from(PyObject* object, ow::Scalar* out);  // Python's own numbers only
 PyObject* scalar_to(const ow::Scalar& value);
 // Reads a sequence of integers; false (no error set) when the object is not one.
-bool ints_from(PyObject* object, ow::SmallVec<int64_t, 16>* out);
+bool ints_from(PyObject* object, ow::SmallVec<int64_t, 16>* out, const char* what = "an item");
 int64_t int_from(PyObject* object, const char* what);
 
 // Any array, without a copy where its layout can be told in elements. Null when the object is no array; throws when it

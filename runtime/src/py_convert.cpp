@@ -44,10 +44,10 @@ DType dtype_from(PyObject* object) {
 }
 
 namespace {
-int64_t exact_int(PyObject* object) {
+int64_t exact_int(PyObject* object, const char* what = "an integer") {
   int overflow = 0;
   long long value = PyLong_AsLongLongAndOverflow(object, &overflow);
-  if (overflow != 0) fail(ErrorKind::Value, "an integer does not fit in 64 bits");
+  if (overflow != 0) fail(ErrorKind::Value, what, " does not fit in 64 bits");
   if (value == -1 && PyErr_Occurred()) throw PyRaised{};
   return value;
 }
@@ -83,13 +83,17 @@ PyObject* scalar_to(const Scalar& value) {
 }
 
 int64_t int_from(PyObject* object, const char* what) {
-  if (PyLong_Check(object)) return exact_int(object);
-  if (!PyIndex_Check(object)) fail(ErrorKind::Type, what, " must be an int, got ", Py_TYPE(object)->tp_name);
-  Ref index = checked(PyNumber_Index(object));
-  return exact_int(index.get());
+  if (PyLong_Check(object)) return exact_int(object, what);
+  Ref index(PyIndex_Check(object) ? PyNumber_Index(object) : nullptr);
+  if (!index) {  // an array of several elements has the method, and refuses
+    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_TypeError)) throw PyRaised{};
+    PyErr_Clear();
+    fail(ErrorKind::Type, what, " must be an int, got ", Py_TYPE(object)->tp_name);
+  }
+  return exact_int(index.get(), what);
 }
 
-bool ints_from(PyObject* object, ow::SmallVec<int64_t, 16>* out) {
+bool ints_from(PyObject* object, ow::SmallVec<int64_t, 16>* out, const char* what) {
   out->clear();
   if (PyUnicode_Check(object) || !PySequence_Check(object)) return false;
   Ref items(PySequence_Fast(object, ""));
@@ -101,7 +105,7 @@ bool ints_from(PyObject* object, ow::SmallVec<int64_t, 16>* out) {
   for (Py_ssize_t k = 0; k < n; ++k) {
     PyObject* item = PySequence_Fast_GET_ITEM(items.get(), k);
     if (!PyIndex_Check(item)) return false;
-    out->push_back(int_from(item, "item"));
+    out->push_back(int_from(item, what));
   }
   return true;
 }

@@ -32,6 +32,24 @@ void set_python_error(const ow::Error& error) {
   Py_DECREF(message);
 }
 
+void name_raised(const std::string& what) {
+  if (!PyErr_ExceptionMatches(PyExc_Exception) || PyErr_ExceptionMatches(PyExc_MemoryError)) return;
+  PyObject *type, *cause, *trace, *made;
+  PyErr_Fetch(&type, &cause, &trace);
+  PyErr_NormalizeException(&type, &cause, &trace);
+  if (trace != nullptr) PyException_SetTraceback(cause, trace);
+  Ref text(PyObject_Str(cause));
+  const char* said = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
+  if (said == nullptr) PyErr_Clear();
+  set_python_error(ow::Error(ow::ErrorKind::Type, ow::cat(what, ": ", said == nullptr ? "it cannot be read" : said)));
+  Py_XDECREF(type);
+  Py_XDECREF(trace);
+  PyErr_Fetch(&type, &made, &trace);
+  PyErr_NormalizeException(&type, &made, &trace);
+  PyException_SetCause(made, cause);  // takes the reference
+  PyErr_Restore(type, made, trace);
+}
+
 void translate_exception() noexcept {
   try {
     throw;

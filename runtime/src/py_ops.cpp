@@ -5,6 +5,7 @@
 #include <cmath>
 #include <forward_list>
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace owpy {
@@ -93,7 +94,7 @@ AttrValue attr_from(PyObject* value, const AttrSpec& spec, const std::string& op
         break;
       }
       ow::SmallVec<int64_t, 16> items;
-      if (!ints_from(value, &items)) wrong_attr(op, spec, "a sequence of ints", value);
+      if (!ints_from(value, &items, what.c_str())) wrong_attr(op, spec, "a sequence of ints", value);
       out.ints.append(items.begin(), items.end());
       break;
     }
@@ -106,7 +107,7 @@ AttrValue attr_from(PyObject* value, const AttrSpec& spec, const std::string& op
       break;
     }
     case AttrKind::DType:
-      out.set_dtype(dtype_from(value));
+      out.set_dtype(naming([&] { return what; }, [&] { return dtype_from(value); }));
       break;
     case AttrKind::Text:
       if (!PyUnicode_Check(value)) wrong_attr(op, spec, "a string", value);
@@ -173,15 +174,23 @@ class Holders {
   std::forward_list<Tensor> more_;
 };
 
-ow::Operand operand_from(PyObject* value, Holders& holders, const std::string& op, const std::string& name) {
+// `at`: the entry of a list input, or -1.
+ow::Operand operand_from(PyObject* value, Holders& holders, const std::string& op, const std::string& name,
+                         Py_ssize_t at) {
   if (is_tensor(value)) return ow::Operand::of(&tensor_of(value));
-  ow::Scalar number;
-  if (scalar_from(value, &number)) return ow::Operand::weak(number);
-  Tensor* made = holders.next();
-  if (tensor_from(value, made)) return ow::Operand::of(made);
-  if (PyFloat_Check(value)) return ow::Operand::weak(ow::Scalar::of_float(PyFloat_AS_DOUBLE(value)));
-  if (PyLong_Check(value)) return ow::Operand::weak(ow::Scalar::of_int(int_from(value, name.c_str())));
-  fail(ErrorKind::Type, op, ": input '", name, "' must be an array or a number, got ", Py_TYPE(value)->tp_name,
+  auto what = [&] { return ow::cat(op, ": input '", name, at < 0 ? "" : ow::cat("[", at, "]"), "'"); };
+  std::optional<ow::Operand> found = naming(what, [&]() -> std::optional<ow::Operand> {
+    ow::Scalar number;
+    if (scalar_from(value, &number)) return ow::Operand::weak(number);
+    Tensor* made = holders.next();
+    if (tensor_from(value, made)) return ow::Operand::of(made);
+    if (PyFloat_Check(value)) return ow::Operand::weak(ow::Scalar::of_float(PyFloat_AS_DOUBLE(value)));
+    if (PyLong_Check(value)) return ow::Operand::weak(ow::Scalar::of_int(int_from(value, "an integer")));
+    return std::nullopt;
+  });
+  if (found) return *found;
+  if (value == Py_None) fail(ErrorKind::Type, what(), " is missing");
+  fail(ErrorKind::Type, what(), " must be an array or a number, got ", Py_TYPE(value)->tp_name,
        PyList_Check(value) || PyTuple_Check(value) ? "; make one with ow.tensor(...)" : "");
 }
 
@@ -194,7 +203,7 @@ void canonical(const ow::Signature& sig, PyObject* const* given, ow::Invocation&
     bool absent = value == nullptr || value == Py_None;
     if (absent && !input.optional) fail(ErrorKind::Type, sig.name, ": input '", input.name, "' is missing");
     if (!input.list) {
-      call.flat.push_back(absent ? ow::Operand{} : operand_from(value, holders, sig.name, input.name));
+      call.flat.push_back(absent ? ow::Operand{} : operand_from(value, holders, sig.name, input.name, -1));
       continue;
     }
     if (absent) {
@@ -208,7 +217,7 @@ void canonical(const ow::Signature& sig, PyObject* const* given, ow::Invocation&
     call.list_len.push_back(static_cast<int32_t>(n));
     for (Py_ssize_t j = 0; j < n; ++j) {
       PyObject* item = PySequence_Fast_GET_ITEM(value, j);
-      call.flat.push_back(item == Py_None ? ow::Operand{} : operand_from(item, holders, sig.name, input.name));
+      call.flat.push_back(operand_from(item, holders, sig.name, input.name, j));
     }
   }
   for (size_t k = 0; k < sig.attrs.size(); ++k) {
@@ -225,10 +234,10 @@ void canonical(const ow::Signature& sig, PyObject* const* given, ow::Invocation&
 }
 
 void take_out(PyObject* out, const ow::Signature& sig, Tensor* outputs) {
-  auto take = [&](PyObject* item, Tensor* into) {
+  auto take = [&](PyObject* item, Tensor* into, const std::string& name) {
     if (item == Py_None) return;
     Tensor made;
-    if (!tensor_from(item, &made))
+    if (!naming([&] { return sig.name + ": out '" + name + "'"; }, [&] { return tensor_from(item, &made); }))
       fail(ErrorKind::Type, sig.name, ": out must be an array, got ", Py_TYPE(item)->tp_name);
     *into = std::move(made);
   };
@@ -238,7 +247,7 @@ void take_out(PyObject* out, const ow::Signature& sig, Tensor* outputs) {
   Py_ssize_t at = 0;
   for (size_t k = 0; k < sig.outputs.size(); ++k) {
     if (sig.outputs[k].aux) continue;
-    take(many ? PySequence_Fast_GET_ITEM(out, at) : out, &outputs[k]);
+    take(many ? PySequence_Fast_GET_ITEM(out, at) : out, &outputs[k], sig.outputs[k].name);
     ++at;
   }
 }

@@ -45,7 +45,7 @@ std::vector<Tensor> tensors_from(const Program& p, PyObject* mapping) {
     PyObject* value = PyDict_GetItemString(mapping, port.name.c_str());
     if (value == nullptr) fail(ErrorKind::Value, p.name(), ": input '", port.name, "' is missing");
     Tensor t;
-    if (!tensor_from(value, &t))
+    if (!naming([&] { return p.name() + ": input '" + port.name + "'"; }, [&] { return tensor_from(value, &t); }))
       fail(ErrorKind::Type, p.name(), ": input '", port.name, "' must be an array, got ", Py_TYPE(value)->tp_name);
     out.push_back(std::move(t));
   }

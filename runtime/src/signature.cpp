@@ -211,13 +211,21 @@ void raise_status(const std::string& op, const Kernel& kernel, int64_t status, c
     case OW_E_DATA:
       fail(ErrorKind::Value, op, ": ", rule.empty() ? "a requirement" : rule, " does not hold for the data");
     case OW_E_SHAPE:
+      if (e.got < 0)  // an extent that was computed from the arguments
+        fail(ErrorKind::Value, op, ": ", e.arg < 0 ? "" : "input " + input() + ": ",
+             "these arguments give an extent of ", e.got, "; 0 or more is wanted");
       if (e.arg < 0) fail(ErrorKind::Value, op, ": extents disagree: ", e.want, " wanted, got ", e.got);
-      if (e.axis < 0) fail(ErrorKind::Value, op, ": input ", input(), ": ", e.want, " wanted, got ", e.got);
+      if (e.axis < 0)
+        fail(ErrorKind::Value, op, ": input ", input(), " has rank ", e.got, ", at most ", e.want, " is wanted");
       fail(ErrorKind::Value, op, ": input ", input(), " has extent ", e.got, " along axis ", e.axis, ", ", e.want,
            " is wanted");
     case OW_E_RANK:
-      fail(ErrorKind::Value, op, ": input ", input(), " has rank ", e.got, ", at least ", e.want, " is wanted");
+      if (e.arg < 0) fail(ErrorKind::Value, op, ": the result has rank ", e.got, ", over the limit of ", e.want);
+      fail(ErrorKind::Value, op, ": input ", input(), " has rank ", e.got, ", at ", e.got < e.want ? "least " : "most ",
+           e.want, " is wanted");
     case OW_E_AXIS:
+      if (-e.want <= e.got && e.got < e.want)
+        fail(ErrorKind::Value, op, ": attribute ", attr(), " names axis ", e.got, " twice");
       fail(ErrorKind::Index, op, ": attribute ", attr(), " = ", e.got, " is out of range for rank ", e.want);
     case OW_E_INDEX:
       fail(ErrorKind::Index, op, ": index ", e.got, " is out of range for extent ", e.want,

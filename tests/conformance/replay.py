@@ -21,14 +21,16 @@ import opwright as ow
 from opwright import registry
 from opwright.aten import Planned, plan_aten
 from opwright.errors import OpwrightError
+from opwright.exceptions import OpError
 from opwright.fronts import COMPOSE, PREPARE, VIEWS
 from opwright.generator.bind import Resolved, bind, key_for_call
+from opwright.generator.errors import DomainError
 from opwright.generator.spec import OpSpec
 from opwright.generator.types import DType, Operand
 from opwright.validators.ball import Ball, check
 from opwright.validators.oracle import OracleError, OracleRefusal, OracleTooLarge, evaluate
 from opwright.validators.values import ARRAY, STORAGE, precision
-from opwright.workflows.bridge import Bridge, NotProvenError
+from opwright.workflows.bridge import Bridge
 from opwright.workflows.workbench import Workbench
 
 from .torch_samples import Recorded, leaves, mapped, overload, widened
@@ -101,8 +103,10 @@ def replay(call: Recorded) -> Outcome:
         got = planned.run() if isinstance(planned, Planned) else planned
     except NotImplementedError as why:
         return Outcome(FAILED, f"NotImplementedError: {why}")
-    except OpwrightError as why:
+    except (OpError, DomainError) as why:
         return Outcome(REFUSED, _reason(why))
+    except OpwrightError as why:  # a key that the spec admits must bind, lower and compile
+        return Outcome(FAILED, why.message.splitlines()[0])
     ours = [x.numpy() for x in leaves(got)]
     theirs = [_array(x) for x in leaves(call.result) if isinstance(x, torch.Tensor)]
     if len(ours) != len(theirs):
@@ -228,7 +232,10 @@ def _looser(ball: Ball) -> Ball:
         return ball
     with np.errstate(all="ignore"):
         unit = 2.0 ** (1 - precision(ball.dtype))
-        radius = LOOSER * ball.radius + 2 * unit * np.abs(ball.value) + np.finfo(np.float32).tiny
+        inner = min(unit, 2.0**-23) * np.abs(ball.value[np.isfinite(ball.value)]).max(
+            initial=0.0
+        )  # what cancelled
+        radius = LOOSER * ball.radius + 2 * (unit * np.abs(ball.value) + inner) + np.finfo(np.float32).tiny
     return replace(ball, r=np.where(np.isfinite(ball.value), radius, ball.radius), signed=False)
 
 
@@ -284,6 +291,8 @@ def _by_distance(call: Recorded, ours: Sequence[Any], theirs: Sequence[Any]) -> 
             a, b = mine.astype(STORAGE[dtype]), other.astype(STORAGE[dtype])
             scale = 16 * 2.0 ** (1 - precision(dtype))
             same = bool(np.allclose(a, b, rtol=scale, atol=scale, equal_nan=True))
+        if not same and k == 1 and call.overload in TIES and _same_values(call, theirs):
+            continue
         if not same:
             return Outcome(FAILED, f"result {k} differs from PyTorch's")
     return Outcome(PASSED)
@@ -292,6 +301,5 @@ def _by_distance(call: Recorded, ours: Sequence[Any], theirs: Sequence[Any]) -> 
 def _reason(why: OpwrightError) -> str:
     """The message without the numbers of this very call, so that equal reasons count as one."""
     first = why.message.splitlines()[0]
-    kind = "no evidence: " if isinstance(why, NotProvenError) else ""
     first = re.sub(r"\[[-\d, ]*\]|\([-\d, ]*\)", "[…]", first)
-    return kind + re.sub(r"(?<![\w.])-?\d+(\.\d+)?(?![\w.])", "…", first)[:200]
+    return re.sub(r"(?<![\w.])-?\d+(\.\d+)?(?![\w.])", "…", first)[:200]

@@ -50,7 +50,13 @@ SIGNATURES: list[dict[str, Any]] = [
     {
         "name": "status",
         "inputs": [tensor_input("x")],
-        "attrs": [{"name": "code", "kind": "int"}],
+        "attrs": [
+            {"name": "code", "kind": "int"},
+            *(
+                {"name": name, "kind": "int", "default": value}
+                for name, value in (("arg", 0), ("axis", 0), ("want", 5), ("got", 7))
+            ),
+        ],
         "outputs": [{"name": "y"}],
     },
 ]

@@ -97,9 +97,9 @@ struct Order {
 #define NO_WORKSPACE(name) \
   extern "C" int64_t name##_workspace(const OwCall*) { return 0; }
 
-#define ADD(name, type)                                                                \
-  extern "C" int32_t name(const OwCall* c) { return add<type>(c); }                    \
-  extern "C" int32_t name##_infer(const OwCall* c) { return join(c, &c->shapes[0]); }  \
+#define ADD(name, type)                                                               \
+  extern "C" int32_t name(const OwCall* c) { return add<type>(c); }                   \
+  extern "C" int32_t name##_infer(const OwCall* c) { return join(c, &c->shapes[0]); } \
   NO_WORKSPACE(name)
 ADD(ow_add_f32, float)
 ADD(ow_add_f64, double)
@@ -180,8 +180,8 @@ extern "C" int32_t ow_take(const OwCall* c) {
   for (int64_t k = 0; k < c->in[1]->shape[0]; ++k) {
     int64_t at = static_cast<const int64_t*>(c->in[1]->data)[k];
     if (at < 0 || at >= c->in[0]->shape[0]) return give_up(c, OW_E_INDEX, 0, 1, -1, c->in[0]->shape[0], at);
-    std::memcpy(static_cast<float*>(c->out[0]->data) + k * width, static_cast<const float*>(c->in[0]->data) + at * width,
-                sizeof(float) * static_cast<size_t>(width));
+    std::memcpy(static_cast<float*>(c->out[0]->data) + k * width,
+                static_cast<const float*>(c->in[0]->data) + at * width, sizeof(float) * static_cast<size_t>(width));
   }
   return OW_OK;
 }
@@ -221,12 +221,16 @@ extern "C" int32_t ow_told(const OwCall* c) {
 }
 NO_WORKSPACE(ow_told)
 
-// status(x, code): infer passes, the run gives back `code`
+// status(x, code, arg, axis, want, got): infer passes, the run gives back `code` and the rest as its error
 extern "C" int32_t ow_status_infer(const OwCall* c) {
   copy_shape(&c->shapes[0], *c->in[0]);
   return OW_OK;
 }
-extern "C" int32_t ow_status(const OwCall* c) { return give_up(c, static_cast<int32_t>(c->attr[0].i[0]), 0, 0, 0, 5, 7); }
+extern "C" int32_t ow_status(const OwCall* c) {
+  // Another op's row may stand for this kernel, with attributes of its own.
+  auto attr = [&](int k) { return k == 0 || c->n_attr == 5 ? static_cast<int32_t>(c->attr[k].i[0]) : 0; };
+  return give_up(c, attr(0), 0, attr(1), attr(2), attr(3), attr(4));
+}
 NO_WORKSPACE(ow_status)
 
 // What the pool does, for test_threads: who[i] = thread that ran i, counts[i] += 1.

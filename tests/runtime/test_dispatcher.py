@@ -327,6 +327,19 @@ def test_out_that_does_not_fit(out: Any, error: type[Exception], text: str) -> N
 # ---- errors ------------------------------------------------------------------------------------------------
 
 
+class Refusing:
+    """An array that does not give its memory away."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.error = error or BufferError("cannot be exported today")
+
+    def __dlpack__(self, **_: object) -> object:
+        raise self.error
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [
@@ -377,12 +390,88 @@ def test_out_that_does_not_fit(out: Any, error: type[Exception], text: str) -> N
         (lambda x: ow.ops.status(x, code=8), ow.OpValueError, "does not hold for the data"),
         (lambda x: ow.ops.status(x, code=9), ow.OpError, "another call convention"),
         (lambda x: ow.ops.status(x, code=99), ow.OpError, "returned status 99"),
+        (
+            lambda x: ow.ops.status(x, code=2, axis=1),
+            ow.OpValueError,
+            "'x' has extent 7 along axis 1, 5 is wanted",
+        ),
+        (lambda x: ow.ops.status(x, code=2, axis=-1), ow.OpValueError, "'x' has rank 7, at most 5 is wanted"),
+        (
+            lambda x: ow.ops.status(x, code=2, arg=-1, axis=-1, want=0, got=-3),
+            ow.OpValueError,
+            "status: these arguments give an extent of -3; 0 or more is wanted",
+        ),
+        (lambda x: ow.ops.status(x, code=3, got=4), ow.OpValueError, "'x' has rank 4, at least 5 is wanted"),
+        (lambda x: ow.ops.status(x, code=3), ow.OpValueError, "'x' has rank 7, at most 5 is wanted"),
+        (
+            lambda x: ow.ops.status(x, code=3, arg=-1),
+            ow.OpValueError,
+            "status: the result has rank 7, over the limit of 5",
+        ),
+        (
+            lambda x: ow.ops.status(x, code=4),
+            ow.OpIndexError,
+            "attribute 'code' = 7 is out of range for rank 5",
+        ),
+        (
+            lambda x: ow.ops.status(x, code=4, got=-5),
+            ow.OpValueError,
+            "status: attribute 'code' names axis -5 twice",
+        ),
+        (lambda x: ow.ops.softmax(x, axis=2**63), ow.OpValueError, "softmax: attribute 'axis' does not fit"),
+        (
+            lambda x: ow.ops.softmax(x, axis=np.arange(2)),
+            ow.OpTypeError,
+            "softmax: attribute 'axis' must be an int, got numpy.ndarray",
+        ),
+        (
+            lambda x: ow.ops.add(x, 10**30),
+            ow.OpValueError,
+            "add: input 'b': an integer does not fit in 64 bits",
+        ),
+        (
+            lambda x: ow.ops.add(x, x.astype(">f4")),
+            ow.OpTypeError,
+            "add: input 'b': the array is not in this",
+        ),
+        (lambda x: ow.ops.add(x, x.astype("U1")), ow.OpTypeError, "add: input 'b': arrays of dtype <U1"),
+        (lambda x: ow.ops.add(x, np.zeros((1,) * 17)), ow.OpValueError, "add: input 'b': rank 17 is over"),
+        (lambda x: ow.ops.add(x, Refusing()), ow.OpTypeError, "add: input 'b': cannot be exported today"),
+        (
+            lambda x: ow.ops.add(x, x, out=Refusing()),
+            ow.OpTypeError,
+            "add: out 'y': cannot be exported today",
+        ),
+        (lambda x: ow.ops.cat([x, None]), ow.OpTypeError, r"cat: input 'xs\[1\]' is missing"),
+        (
+            lambda x: ow.ops.cat([x, "no"]),
+            ow.OpTypeError,
+            r"cat: input 'xs\[1\]' must be an array or a number",
+        ),
+        (lambda x: ow.call_aten(5, x), ow.OpTypeError, "call_aten: an overload's name is wanted, got int"),
+        (
+            lambda x: ow.call_aten("aten.select.int", x, 0, 9),
+            ow.OpIndexError,
+            "aten.select.int: index 9 is out of range",
+        ),
     ],
 )
 def test_errors_name_op_argument_and_rule(call: Any, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text) as caught:
         call(np.zeros((2, 3), np.float32))
     assert isinstance(caught.value, ow.OpError)
+
+
+def test_what_python_raised_is_the_cause() -> None:
+    with pytest.raises(ow.OpTypeError) as caught:
+        ow.ops.add(np.zeros(2), Refusing())
+    assert isinstance(caught.value.__cause__, BufferError)
+
+
+@pytest.mark.parametrize("passes", [KeyboardInterrupt, MemoryError])
+def test_ctrl_c_and_a_lack_of_memory_stay_what_they_are(passes: type[BaseException]) -> None:
+    with pytest.raises(passes):
+        ow.ops.add(np.zeros(2), Refusing(passes()))
 
 
 def test_errors_are_pythons_own_too() -> None:

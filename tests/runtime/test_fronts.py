@@ -37,6 +37,9 @@ def table(monkeypatch: pytest.MonkeyPatch) -> None:
         signature("flip", ["x"], ["flags"]),
         signature("repeat", ["x"], ["times"]),
         signature("slice_scatter", ["x", "s"], ["dim", "start", "step"]),
+        signature("rms_norm", ["x", "w"], ["normalized_shape", "eps"]),
+        signature("clamp", ["x"], ["lo", "hi"]),
+        signature("sort", ["x"], ["dim", "descending"]),
         signature("cast", ["x"], ["dtype"]),
         signature("avg_pool", ["x"], ["kernel", "stride", "padding", "ceil_mode", "count_include_pad"]),
     ]:
@@ -47,6 +50,23 @@ def table(monkeypatch: pytest.MonkeyPatch) -> None:
         "aten.index_put.default": {
             "op": "index_put",
             "map": [["self", "x"], ["indices", "i"], ["values", "v"], ["accumulate", "accumulate"]],
+        },
+        "aten.rms_norm.default": {
+            "op": "rms_norm",
+            "map": [
+                ["input", "x"],
+                ["normalized_shape", "normalized_shape"],
+                ["weight", "w"],
+                ["eps", "eps"],
+            ],
+        },
+        "aten.hardtanh.default": {
+            "op": "clamp",
+            "map": [["self", "x"], ["min_val", "lo"], ["max_val", "hi"]],
+        },
+        "aten.sort.stable": {
+            "op": "sort",
+            "map": [["self", "x"], ["stable", {"only": True}], ["dim", "dim"], ["descending", "descending"]],
         },
     }
     for overload, row in rows.items():
@@ -116,6 +136,7 @@ def test_views_in_parts() -> None:
         ("aten.avg_pool2d.default", (X, [2, 2, 2]), "should have 2 entries"),
         ("aten.avg_pool2d.default", (X, [2], [], 0, False, True, 3), "`divisor_override` must be None"),
         ("aten.constant_pad_nd.default", (X, [1]), "do not pad"),
+        ("aten.index_add.default", (X, 0, np.zeros(1, np.int64), X[0]), "source has rank 2, self 3"),
     ],
 )
 def test_what_a_front_refuses(overload: str, args: tuple[Any, ...], text: str) -> None:
@@ -159,6 +180,8 @@ def test_calls_of_another_operator() -> None:
     assert pad.op == "constant_pad" and pad.arguments["value"] == 7
     assert (pad.arguments["before"], pad.arguments["after"]) == ([0, 3, 1], [0, -1, 2])
     assert plan("aten.flip.default", X, [0, -1]).arguments["flags"] == [1, 0, 1]
+    with pytest.raises(ow.OpTypeError, match="an axis appears twice"):
+        plan("aten.flip.default", X, [0, -X.ndim])
     tiled = plan("aten.repeat.default", X, [2, 1, 1, 3])
     assert tiled.arguments["x"].shape == (1, 2, 3, 4) and tiled.arguments["times"] == [2, 1, 1, 3]
     placed = plan("aten.slice_scatter.default", X, X[:, :1], 1, -1)
@@ -176,6 +199,32 @@ def test_calls_of_another_operator() -> None:
         [2, 2],
         [0, 0],
     )
+
+
+def test_defaults_that_depend_on_the_dtype() -> None:
+    half, double = X.astype(np.float16), X.astype(np.float64)
+    for x, eps in ((half, 2.0**-23), (X, 2.0**-23), (double, 2.0**-52)):
+        assert plan("aten.rms_norm.default", x, [4]).arguments["eps"] == eps
+        assert plan("aten.rms_norm.default", x, [4], None, 0.5).arguments["eps"] == 0.5
+    ends = plan("aten.hardtanh.default", X.astype(np.int64), -1.5, 2.5).arguments
+    assert (ends["lo"], ends["hi"]) == (-1, 2) and isinstance(ends["lo"], int)
+    assert plan("aten.hardtanh.default", X).arguments["lo"] == -1
+    assert plan("aten.sort.stable", X, stable=False).arguments["dim"] == -1
+
+
+def test_rank_zero_is_one_element_along_dim_0() -> None:
+    registry.register_op(
+        {
+            "name": "sort",
+            "inputs": [{"name": "x"}],
+            "attrs": [{"name": "dim", "kind": "axis", "default": -1}, {"name": "descending", "kind": "bool"}],
+            "outputs": [{"name": "y"}],
+        }
+    )
+    planned = plan("aten.sort.stable", X[0, 0, 0].reshape(()))
+    assert planned.arguments["x"].shape == (1,) and planned.finish is not None
+    assert planned.finish(planned.arguments["x"]).shape == ()
+    assert plan("aten.sort.stable", X).finish is None
 
 
 def test_an_overload_is_in_one_table() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -135,3 +136,34 @@ def test_workers_that_are_stopped_clean_up_behind_themselves(tmp_path: Path) -> 
         time.sleep(0.05)
     accept._end(pool)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("after_s", [1.0, 4.0])
+def test_ctrl_c_in_a_build_is_one_line_and_leaves_nothing(
+    project: Path, fresh_cache: Path, after_s: float
+) -> None:
+    env = dict(os.environ, PYTHONPATH=os.pathsep.join(p for p in sys.path if p))
+    other = project / "specs" / "tiny" / "shift.yaml"
+    other.write_text(
+        (project / "specs" / "tiny" / "scale.yaml").read_text().replace("op: scale", "op: shift")
+    )
+    with subprocess.Popen(
+        [sys.executable, "-m", "opwright.workflows.cli", "accept", "--all"],
+        cwd=project,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as run:
+        time.sleep(after_s)
+        os.killpg(run.pid, signal.SIGINT)
+        begun = time.monotonic()
+        out, err = run.communicate(timeout=60)
+    assert run.returncode == 130 and time.monotonic() - begun < 8
+    assert [line for line in err.splitlines() if line and not line.startswith("…")] == [
+        "interrupted; nothing was left half-written"
+    ]
+    assert out == "" and not (project / "evidence").exists()
+    left = [p for p in fresh_cache.rglob("*") if p.is_file()] if fresh_cache.exists() else []
+    assert [p for p in left if p.suffix not in (".so", ".o", ".json")] == []

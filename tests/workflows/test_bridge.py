@@ -176,3 +176,15 @@ def test_a_call_of_a_group_with_other_inputs_is_refused() -> None:
     (spec,) = load_spec_text(GROUP.format(name="0123456789abcdef"))
     with pytest.raises(DomainError, match="has 1 inputs, the call gives 2"):
         Bridge.resolve(spec, {"op": spec.op, "inputs": [f32(1), f32(1)], "attrs": {}})
+
+
+def test_what_is_nested_too_deeply_is_one_clear_error(monkeypatch: pytest.MonkeyPatch, project: Path) -> None:
+    def deep(*_: object) -> None:
+        raise RecursionError("maximum recursion depth exceeded")
+
+    monkeypatch.setattr("opwright.generator.emit.emit", deep)
+    bench = Workbench.here(project)
+    bridge = Bridge(bench, "cpu-portable")
+    wanted = bridge.resolve(bench.one("scale"), {"op": "scale", "inputs": [f32(1)], "attrs": {"by": 2.0}})
+    with pytest.raises(DomainError, match="`scale` is too deeply nested to be compiled"):
+        bridge.text(wanted.spec, wanted.resolved.key)
