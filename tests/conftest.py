@@ -6,6 +6,7 @@ than its neighbours should rather be split; `max_examples` in a test would hold 
 
 from __future__ import annotations
 
+import importlib.util
 import runpy
 import sys
 from pathlib import Path
@@ -23,6 +24,16 @@ if _TREE not in sys.path:
 settings.register_profile("ci", max_examples=50, deadline=None)
 settings.register_profile("nightly", max_examples=3000, deadline=None, print_blob=True)
 settings.load_profile("ci")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The scorecard prints in the process that collects nothing, so it is registered here, not found."""
+    path = ROOT / "tests" / "scorecard.py"
+    spec = importlib.util.spec_from_file_location("scorecard_plugin", path)
+    assert spec is not None and spec.loader is not None
+    plugin = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(plugin)
+    config.pluginmanager.register(plugin, "opwright-scorecard")
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,8 @@
-"""The scorecard: how many wrong kernels of the corpus the judge killed, by family, and how many honest ones it accused.
+"""The scorecard: how many wrong kernels of the corpus the judge killed, by family, and how often it accused good ones.
 
-Every test of test_corpus.py that judges an entry carries it; the counts are printed after the tests, in words, with
-an interval that says what so many kernels can show (Clopper–Pearson needs scipy; Wilson's is as good here).
+A plugin of tests/conftest.py, not a conftest beside test_corpus.py: with xdist the process that prints collects
+nothing, so it would never see that one.  Every test marked `scorecard` that judges an entry carries it; the counts
+are printed after the tests with Wilson's interval, which says what so many kernels can show.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     fair = sum(n for (honest, _), n in right.items() if honest)
     honest = sum(n for (honest, _), n in total.items() if honest)
     write = terminalreporter.write_line
-    write(f"wrong kernels killed  {said(killed, wrong)}")
-    write(f"honest kernels accused  {said(honest - fair, honest)}")
+    write(f"wrong kernels killed by the gate that should: {said(killed, wrong)}")
+    write(f"judgements of honest kernels that accused them: {said(honest - fair, honest)}")
     for key in sorted(k for k in total if not k[0]):
         write(f"  {key[1]:<28} {right[key]} of {total[key]}")
