@@ -1073,13 +1073,7 @@ class _Binder:
                 stated[d.id] = self.pack_name(d) if d.pack else self.extent(d.extent)
 
         def use(e: Expr, dim: DimUse, where: str, at: Expr | Target) -> None:
-            name = (
-                e.id
-                if isinstance(e, (Name, Decl))
-                else e.x.id
-                if isinstance(e, Star) and isinstance(e.x, Name)
-                else None
-            )
+            name = _index_name(e)
             if name is None or (isinstance(e, Name) and not self.is_index(name)):
                 return
             pack = isinstance(e, Star) or (isinstance(e, Decl) and e.pack)
@@ -1195,13 +1189,7 @@ class _Binder:
                         probe.setdefault(name, d.extent)
         dims_out: list[DimUse] = []
         for e in index:
-            name = (
-                e.id
-                if isinstance(e, (Name, Decl))
-                else e.x.id
-                if isinstance(e, Star) and isinstance(e.x, Name)
-                else None
-            )
+            name = _index_name(e)
             if name is None or name not in probe:
                 self.fail(
                     st.target, f"cannot see the extent of an index of `{tname}`", "state it: `s[t in L, …]`"
@@ -1235,7 +1223,7 @@ class _Binder:
         return go(value) or (DType.F64 if real else DType.I64)
 
     def joined(self, a: Expr, b: Expr) -> bool:
-        return _canon(a) == _canon(b)
+        return show(a) == show(b)
 
     def axis(
         self, st: Assign, name: str, pack: bool, stated: dict[str, Expr], found: dict[str, tuple[Expr, str]]
@@ -1271,13 +1259,7 @@ class _Binder:
     ) -> Tensor:
         dims: list[DimUse] = []
         for e in index:
-            name = (
-                e.id
-                if isinstance(e, (Name, Decl))
-                else e.x.id
-                if isinstance(e, Star) and isinstance(e.x, Name)
-                else None
-            )
+            name = _index_name(e)
             if name is None or name not in axes:
                 self.fail(
                     st.target,
@@ -1705,8 +1687,12 @@ def _index_like(a: Expr) -> bool:
     )
 
 
-def _canon(e: Expr) -> str:
-    return show(e)
+def _index_name(e: Expr) -> str | None:
+    """The index that an entry of a load or target is, when it is one alone: `i`, `i in N`, `*b`."""
+    match e:
+        case Name(id=n) | Decl(id=n) | Star(x=Name(id=n)):
+            return n
+    return None
 
 
 # ------------------------------------------------------------------------------------------------ a spec's environment
