@@ -6,11 +6,9 @@ To add one: derive from the class whose exit code fits; one class per kind of mi
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import difflib
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from ..errors import (
@@ -46,7 +44,6 @@ __all__ = [
     "raise_all",
     "raise_together",
     "short_path",
-    "writing",
 ]
 
 
@@ -125,17 +122,6 @@ def raise_together(errors: Iterable[SpecError]) -> None:
     assert isinstance(first, SpecError)
     first.others = tuple(rest)
     raise first
-
-
-@contextlib.contextmanager
-def writing(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Whatever the system refuses in this block, a full disk or a temporary name, is said of `path`."""
-    try:
-        yield
-    except OSError as error:
-        error.filename = str(path)
-        error.filename2 = None
-        raise
 
 
 class JudgedError(OpwrightError):

@@ -4,29 +4,26 @@
     out.add("cpu.cpp", text)
     changes = out.commit()          or out.compare(): what `--check` says, nothing written
 
-Every file goes to a temporary name and is renamed; the manifest goes last, under a lock, so that Ctrl-C or a full disk
-leaves a tree that the next run completes.  A file that is not in the manifest is nobody's of ours: never touched.
+Every file is replaced whole (`files.py`); the manifest goes last, under a lock, so that Ctrl-C or a full disk leaves a
+tree that the next run completes.  A file that is not in the manifest is nobody's of ours: never touched.
 
-May import: errors, the standard library.
+May import: errors, opwright.files, the standard library.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import json
-import os
 import re
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .errors import OpwrightError, Place, writing
+from ..files import locked, write_text
+from .errors import OpwrightError, Place
 
-__all__ = ["MANIFEST", "Changes", "Tree", "WriteError", "write_text"]
+__all__ = ["MANIFEST", "Changes", "Tree", "WriteError"]
 
 MANIFEST = "manifest.json"
 SCHEMA = 1
@@ -35,26 +32,6 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*(/[A-Za-z0-9_][A-Za-z0-9_.+-]*)
 
 class WriteError(OpwrightError):
     """A generated file cannot be written: its name, or what lies there already."""
-
-
-def write_text(path: Path, text: str) -> bool:
-    """Write a file whole or not at all; False when it already says this."""
-    with contextlib.suppress(FileNotFoundError, UnicodeDecodeError):
-        if path.read_text(encoding="utf-8") == text:
-            return False
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as out:
-                out.write(text)
-            os.chmod(scratch, 0o644)
-            os.replace(scratch, path)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(scratch)
-            raise
-    return True
 
 
 @dataclass(frozen=True)
@@ -132,14 +109,14 @@ class Tree:
     def commit(self) -> Changes:
         """Write what changed, remove what is no longer made, write the manifest."""
         self.root.mkdir(parents=True, exist_ok=True)
-        with _locked(self.root):
+        with locked(self.root):
             changes = self.compare()
             for name, text in self.files.items():
-                write_text(self.root / name, text)
+                write_text(self.root / name, text, durable=False)
             for name in changes.removed:
                 (self.root / name).unlink(missing_ok=True)
                 self._prune((self.root / name).parent)
-            write_text(self.root / MANIFEST, self.manifest())
+            write_text(self.root / MANIFEST, self.manifest(), durable=False)
         return changes
 
     def _prune(self, folder: Path) -> None:
@@ -150,14 +127,3 @@ class Tree:
             except OSError:  # something else lies there
                 return
             folder = folder.parent
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """One writer at a time; the folder itself is locked, so that nothing is left behind."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)

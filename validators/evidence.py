@@ -4,21 +4,18 @@ One file holds the meaning's hash and, per named dialect, the hash of the genera
 number of cases and worst error over bound.  Keys are sorted; there are no timestamps and no speeds.  A changed
 meaning or text makes it *stale*; another place (compiler, torch, instruction set) makes it *not proven here*.
 
-May import: generator.errors, generator.bound, verdict, ruamel.yaml.  To add a fact: a field of `Proof`, `_proof` that
-writes it, and, when its change should be noticed, `reproduces`.
+May import: opwright.files, generator.errors, generator.bound, verdict, ruamel.yaml.
+To add a fact: a field of `Proof`, `_proof` that writes it, and, when its change should be noticed, `reproduces`.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import io
 import math
 import os
 import re
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,8 +24,9 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from .. import resources
+from ..files import locked, write_text, writing
 from ..generator.bound import KernelText
-from ..generator.errors import OpwrightError, Place, writing
+from ..generator.errors import OpwrightError, Place
 from .verdict import Verdict
 
 __all__ = [
@@ -244,19 +242,8 @@ def load(directory: str | os.PathLike[str], op: str) -> Evidence | None:
         ) from error
 
 
-@contextlib.contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    """One writer at a time.  The directory itself is locked, so that nothing is left behind."""
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
-
-
 def record(directory: str | os.PathLike[str], verdict: Verdict, kernels: Sequence[KernelText] = ()) -> Path:
-    """Merge a verdict into the evidence and write it: under a lock, to a temporary file, then renamed.
+    """Merge a verdict into the evidence and write it: under a lock, whole or not at all.
 
     Raises `EvidenceError` for a verdict that did not pass: evidence is only written of what holds.
     """
@@ -266,20 +253,8 @@ def record(directory: str | os.PathLike[str], verdict: Verdict, kernels: Sequenc
     path = evidence_path(folder, verdict.op)
     with writing(path):
         folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder), writing(path):
-        text = dump(merged(load(folder, verdict.op), verdict, kernels))
-        if path.exists() and path.read_text(encoding="utf-8") == text:
-            return path  # write only if changed
-        handle, scratch = tempfile.mkstemp(dir=folder, prefix=".", suffix=".tmp")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as out:
-                out.write(text)
-            os.chmod(scratch, 0o644)
-            os.replace(scratch, path)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(scratch)
-            raise
+    with locked(folder):
+        write_text(path, dump(merged(load(folder, verdict.op), verdict, kernels)))
     return path
 
 

@@ -23,10 +23,10 @@ import click
 
 from .. import toolchain
 from ..errors import EXIT_OK, OpwrightError
+from ..files import write_text
 from ..generator.errors import JudgedError, MachineError
 from ..generator.spec import OpSpec
 from ..generator.types import DType
-from ..generator.write import write_text
 from . import console
 from .command import command, json_option, seed_option
 from .workbench import Workbench, folder_name

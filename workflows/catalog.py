@@ -19,8 +19,8 @@ from typing import Any
 
 from .. import __version__, toolchain
 from ..errors import OpwrightError
+from ..files import write_text
 from ..generator.spec import OpSpec, aten_row, load_spec
-from ..generator.write import write_text
 from .workbench import Workbench
 
 __all__ = ["Row", "catalog", "load_row", "row_of"]

@@ -3,7 +3,7 @@
 Exit codes: 0 fine · 1 something was judged and failed · 2 the request was wrong · 3 the machine lacks something
 (`opwright doctor` says what) · 130 interrupted · 70 a fault of opwright's own.
 
-May import: click, command, generator.errors; everything else inside functions.
+May import: click, command, start, generator.errors; everything else inside functions.
 To add a command: a module that holds a `command` of the same name, and a row in `SECTIONS`.
 """
 
@@ -22,10 +22,10 @@ import click
 
 from .. import __version__
 from ..errors import EXIT_MACHINE, OpwrightError
+from .start import EXIT_INTERRUPTED, INTERRUPTED
 
 __all__ = ["SECTIONS", "main"]
 
-EXIT_INTERRUPTED = 130
 EXIT_FAULT = 70
 
 #: section -> command -> (module, what it does in a few words)
@@ -116,11 +116,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; returns the exit code and prints one clear error where there is one."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug, as_json = "--debug" in arguments, "--json" in arguments
-    before = signal.signal(signal.SIGTERM, _stop) if _on_main_thread() else None
+    before = _catch_signals()
     try:
         return _run(arguments)
     except (click.Abort, KeyboardInterrupt):
-        _print_error("interrupted; nothing was left half-written")
+        _print_error(INTERRUPTED)
         return EXIT_INTERRUPTED
     except OpwrightError as error:
         return _failed(error, debug, as_json)
@@ -137,8 +137,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         return _fault(error, debug)
     finally:
-        if before is not None:
-            signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _run(arguments: list[str]) -> int:
@@ -147,10 +147,16 @@ def _run(arguments: list[str]) -> int:
     return result if isinstance(result, int) else 0
 
 
-def _on_main_thread() -> bool:
+def _catch_signals() -> dict[int, Any]:
+    """Ctrl-C and SIGTERM become `KeyboardInterrupt` while a command runs; what they were before."""
     import threading
 
-    return threading.current_thread() is threading.main_thread()
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    before: dict[int, Any] = {signal.SIGTERM: signal.signal(signal.SIGTERM, _stop)}
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as in the background jobs of a shell
+        before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
+    return before
 
 
 def _stop(_number: int, _frame: Any) -> NoReturn:
@@ -225,4 +231,6 @@ def _fault(error: Exception, debug: bool) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from .start import main as start
+
+    sys.exit(start())

@@ -36,10 +36,10 @@ import click
 
 from .. import toolchain
 from ..errors import EXIT_FAILED, EXIT_OK, OpwrightError
+from ..files import write_text
 from ..generator.bind import keys_of
 from ..generator.errors import SpecError, did_you_mean
 from ..generator.spec import OpSpec, Registry
-from ..generator.write import write_text
 from ..validators import evidence
 from ..validators.judge import DTYPES
 from . import console, records
@@ -161,7 +161,7 @@ def run_other(
     """A command line of another version of ourselves (`path`: its package; None: this one), in `cwd`."""
     first = [str(path)] if path is not None else []
     env = dict(os.environ, PYTHONPATH=os.pathsep.join([*first, *(p for p in sys.path if p)]), NO_COLOR="1")
-    command = [sys.executable, "-m", "opwright.workflows.cli", *arguments]
+    command = [sys.executable, "-m", "opwright.workflows.start", *arguments]
     try:
         return subprocess.run(
             command,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import click
 
+from ..files import write_text
 from ..generator.errors import OpwrightError
-from ..generator.write import write_text
 from . import console
 from .command import command, json_option
 from .config import NAME, TEMPLATE

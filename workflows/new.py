@@ -16,10 +16,10 @@ from typing import Any
 
 import click
 
+from ..files import write_text
 from ..generator.errors import MachineError, OpwrightError
 from ..generator.expr import show
 from ..generator.spec import OpSpec, load_spec_text
-from ..generator.write import write_text
 from . import console
 from .command import command, json_option
 from .workbench import Workbench, folder_name

@@ -12,20 +12,17 @@ May import: generator.errors, ruamel.yaml.  To add a fact: a field of `Attempt` 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import datetime
-import fcntl
 import io
-import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..files import locked, write_text
 from ..generator.errors import OpwrightError, Place
-from ..generator.write import write_text
 
 __all__ = [
     "LEVELS",
@@ -207,7 +204,7 @@ def append(folder: Path, attempt: Attempt) -> Path:
     """Add an attempt at the end of its architecture's file; the bytes before it stay as they are."""
     path = file_of(folder, attempt.architecture)
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder):
+    with locked(folder):
         _read(path)  # a file that cannot be read is not added to
         try:
             before = path.read_text(encoding="utf-8")
@@ -215,16 +212,6 @@ def append(folder: Path, attempt: Attempt) -> Path:
             before = f"schema: {SCHEMA}\narchitecture: {attempt.architecture}\nattempts:\n"
         write_text(path, (before if before.endswith("\n") else before + "\n") + _item_text(attempt))
     return path
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 # ---- what they are worth -----------------------------------------------------------------------------------------

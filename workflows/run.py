@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import OpwrightError
-from ..generator.errors import did_you_mean, writing
+from ..files import replacing
+from ..generator.errors import did_you_mean
 from ..generator.program.folder import numpy_dtype, read_folder, read_tensors
 from ..generator.program.ir import Call, Copy, Program, Symbol, View
 from ..generator.types import DType
@@ -132,9 +133,6 @@ def summary(name: str, array: Array) -> dict[str, Any]:
 
 def write_outputs(path: Path, arrays: Mapping[str, Array]) -> None:
     """An .npz or .safetensors file, whole or not at all."""
-    import os
-    import tempfile
-
     if path.suffix == ".safetensors":
         from ..generator.program.folder import write_tensors
 
@@ -144,16 +142,8 @@ def write_outputs(path: Path, arrays: Mapping[str, Array]) -> None:
         raise InputError(f"{path} is neither .npz nor .safetensors")
     # NumPy's own files know no bf16.
     plain = {n: a.astype(np.float32) if a.dtype.name == "bfloat16" else a for n, a in arrays.items()}
-    with writing(path):
-        handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".npz")
-        try:
-            with os.fdopen(handle, "wb") as out:
-                np.savez(out, **plain)  # type: ignore[arg-type]
-            os.chmod(scratch, 0o644)
-            os.replace(scratch, path)
-        except BaseException:
-            Path(scratch).unlink(missing_ok=True)
-            raise
+    with replacing(path, durable=False) as out:
+        np.savez(out, **plain)  # type: ignore[arg-type]
 
 
 def as_array(x: Any) -> Array:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import click
 
+from ..files import write_text
 from ..generator.schema import schema_text
-from ..generator.write import write_text
 from . import console
 from .command import command
 

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .. import resources, toolchain
+from ..files import write_text
 from ..generator.errors import OpwrightError
 from ..generator.spec import OpSpec
-from ..generator.write import write_text
 from .accept import Job, judge_all
 from .console import Progress
 from .workbench import Workbench

@@ -28,7 +28,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import OpwrightError, Place, writing
+from ...files import replacing, writing
+from ..errors import OpwrightError, Place
 from ..types import DType
 from .ir import Binding, Program, dumps, loads, verify
 
@@ -138,19 +139,11 @@ def write_tensors(
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=True).encode()
     text += b" " * (-len(text) % 8)
     path = Path(path)
-    with writing(path):
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "wb") as f:
-                f.write(struct.pack("<Q", len(text)))
-                f.write(text)
-                for data in blobs:
-                    f.write(data.tobytes())
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+    with replacing(path, durable=False) as f:
+        f.write(struct.pack("<Q", len(text)))
+        f.write(text)
+        for data in blobs:
+            f.write(data.tobytes())
 
 
 def _align(x: Any) -> int:

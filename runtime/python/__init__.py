@@ -9,9 +9,11 @@ May import: nothing at import time but the standard library.  To add a name: `_f
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # as typing's, whose import takes longer than all of this
 if TYPE_CHECKING:
+    from typing import Any
+
     from ._face import *  # noqa: F403
 
 __version__ = "0.1.0"

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
-
 import pytest
 
 from opwright import errors as base
@@ -14,7 +11,6 @@ from opwright.generator.errors import (
     OpwrightError,
     SpecError,
     did_you_mean,
-    writing,
 )
 
 
@@ -48,9 +44,3 @@ def test_did_you_mean_keeps_the_list_short():
 
 def test_did_you_mean_of_nothing():
     assert did_you_mean("q", [], what="dims") == "there are no dims here"
-
-
-def test_what_the_system_refuses_is_said_of_the_file_that_was_wanted(tmp_path):
-    with pytest.raises(OSError, match="No space") as caught, writing(tmp_path / "wanted"):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), tmp_path / ".scratch")
-    assert caught.value.filename == str(tmp_path / "wanted")

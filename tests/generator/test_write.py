@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from opwright.generator import write
+from opwright import files
 from opwright.generator.write import Tree, WriteError
 
 
@@ -87,7 +87,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_scratch(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(write.os, "replace", full)
+    monkeypatch.setattr(files.os, "replace", full)
     with pytest.raises(OSError, match="No space"):
         tree(tmp_path, a__cpp="new").commit()
     monkeypatch.undo()

@@ -84,7 +84,7 @@ def test_a_wrong_kernel_fails_with_the_command_that_repeats_it_and_no_evidence(
 
 def test_two_accepts_at_once_leave_one_whole_file(project: Path) -> None:
     env = dict(os.environ, PYTHONPATH=os.pathsep.join(p for p in sys.path if p))
-    command = [sys.executable, "-m", "opwright.workflows.cli", "accept", "scale"]
+    command = [sys.executable, "-m", "opwright.workflows.start", "accept", "scale"]
     both = [
         subprocess.Popen(command, cwd=project, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         for _ in "ab"
@@ -160,7 +160,7 @@ def test_ctrl_c_in_a_build_is_one_line_and_leaves_nothing(
         (project / "specs" / "tiny" / "scale.yaml").read_text().replace("op: scale", "op: shift")
     )
     with subprocess.Popen(
-        [sys.executable, "-m", "opwright.workflows.cli", "accept", "--all"],
+        [sys.executable, "-m", "opwright.workflows.start", "accept", "--all"],
         cwd=project,
         env=env,
         stdout=subprocess.PIPE,

@@ -69,7 +69,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def command(*words: str) -> subprocess.CompletedProcess[str]:
     env = dict(os.environ, PYTHONPATH=os.pathsep.join(p for p in sys.path if p))
-    line = [sys.executable, "-m", "opwright.workflows.cli", *words]
+    line = [sys.executable, "-m", "opwright.workflows.start", *words]
     return subprocess.run(line, capture_output=True, text=True, env=env, check=False)
 
 
