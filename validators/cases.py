@@ -1169,7 +1169,18 @@ class _Plan:
     def edges(self, add: Any, types: str, source: str) -> None:
         extra = ("nan_inf", "zeros")
         if self.full:
-            extra += ("large", "tiny", "denormal", "all_equal", "int_limits", "mixed", "exact")  # type: ignore[assignment]
+            extra += (
+                "large",
+                "tiny",
+                "denormal",
+                "all_equal",
+                "int_limits",
+                "mixed",
+                "exact",
+                "nan",
+                "inf",
+                "halves",
+            )  # type: ignore[assignment]
         for values in dict.fromkeys((*self.values, *extra)):
             add(source, types, values)
 

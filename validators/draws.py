@@ -15,7 +15,7 @@ import numpy as np
 from ..generator.types import DType
 from .values import ARRAY, Array, precision, to_array
 
-__all__ = ["INDEX_CLASSES", "VALUE_CLASSES", "applicable", "draw", "draw_index"]
+__all__ = ["DENORMAL_STEPS", "INDEX_CLASSES", "VALUE_CLASSES", "applicable", "draw", "draw_index"]
 
 Rng = np.random.Generator
 Shape = tuple[int, ...]
@@ -39,12 +39,17 @@ VALUE_CLASSES: dict[str, Traits] = {
     "denormal": Traits(_INEXACT),
     "zeros": Traits(_ALL),
     "nan_inf": Traits(_INEXACT, finite=False),
+    "nan": Traits(_INEXACT, finite=False),
+    "inf": Traits(_INEXACT, finite=False),
+    "halves": Traits(_INEXACT),
     "all_equal": Traits(_ALL),
     "one_neg_inf": Traits(("float",), finite=False),
     "all_neg_inf": Traits(("float",), finite=False),
     "int_limits": Traits(("int", "uint")),
     "mixed": Traits(_INEXACT),
 }
+#: How many steps above zero a number of class `denormal` may be.
+DENORMAL_STEPS = 1000
 INDEX_CLASSES = ("uniform", "same", "bounds", "negative")
 
 
@@ -113,7 +118,7 @@ def _tiny(shape: Shape, dtype: DType, rng: Rng) -> Array:
 
 
 def _denormal(shape: Shape, dtype: DType, rng: Rng) -> Array:
-    small = rng.integers(-1000, 1001, shape) * (dtype.eta * 2 or 2.0**-1074)
+    small = rng.integers(-DENORMAL_STEPS, DENORMAL_STEPS + 1, shape) * (dtype.eta * 2 or 2.0**-1074)
     return np.where(rng.random(shape) < 0.25, rng.standard_normal(shape), small)
 
 
@@ -122,14 +127,34 @@ def _zeros(shape: Shape, dtype: DType, rng: Rng) -> Array:
     return np.where(rng.random(shape) < 0.25, rng.standard_normal(shape), signed)
 
 
-def _nan_inf(shape: Shape, dtype: DType, rng: Rng) -> Array:
-    out = rng.standard_normal(shape)
-    flat = out.reshape(-1)
-    for special in (np.nan, np.inf, -np.inf):
-        flat[rng.random(flat.size) < 0.06] = special
-        if flat.size >= 4:
-            flat[int(rng.integers(flat.size))] = special
-    return flat.reshape(shape)
+def _halves(shape: Shape, dtype: DType, rng: Rng) -> Array:
+    """k + 0.5, where rounding rules differ; among them whole numbers and the next number on either side of a half."""
+    half = rng.integers(-24, 24, shape) + 0.5
+    beside = half * (1 + 2 * dtype.u * rng.choice([-1.0, 1.0], shape))
+    pick = rng.random(shape)
+    return np.where(pick < 0.7, half, np.where(pick < 0.85, beside, np.floor(half)))
+
+
+def _sprinkled(*choices: tuple[float, ...]) -> Callable[[Shape, DType, Rng], Array]:
+    """Normal numbers, among them every special value of one choice, each at places of its own.
+
+    Half of the draws have few, so that a long row is not decided by its first one, and half many; half have one in
+    the very last element, which is the last along every axis.
+    """
+
+    def contents(shape: Shape, dtype: DType, rng: Rng) -> Array:
+        flat = rng.standard_normal(math.prod(shape))
+        specials = rng.permutation(choices[int(rng.integers(len(choices)))])
+        few = 1.5 * flat.size / max((1, *shape))
+        count = few if rng.random() < 0.5 else 0.06 * len(specials) * flat.size
+        places = rng.permutation(flat.size)
+        if flat.size and rng.random() < 0.5:
+            places = np.concatenate([[flat.size - 1], places[places != flat.size - 1]])
+        places = places[: max(len(specials), round(count))]
+        flat[places] = np.resize(specials, len(places))
+        return flat.reshape(shape)
+
+    return contents
 
 
 def _all_equal(shape: Shape, dtype: DType, rng: Rng) -> Array:
@@ -170,7 +195,10 @@ _FLOATS: dict[str, Callable[[Shape, DType, Rng], Array]] = {
     "tiny": _tiny,
     "denormal": _denormal,
     "zeros": _zeros,
-    "nan_inf": _nan_inf,
+    "nan_inf": _sprinkled((np.nan, np.inf, -np.inf)),
+    "nan": _sprinkled((np.nan,)),
+    "inf": _sprinkled((np.inf, -np.inf), (np.inf,), (-np.inf,)),
+    "halves": _halves,
     "all_equal": _all_equal,
     "one_neg_inf": _one_neg_inf,
     "all_neg_inf": _all_neg_inf,

@@ -194,9 +194,28 @@ def test_every_class_fits_every_dtype_and_shape(value_class: str, dtype: DType) 
 def test_classes_hold_what_their_names_say() -> None:
     rng = np.random.default_rng(0)
     f32 = DType.F32
-    weird = draw("nan_inf", (50,), f32, rng)
-    assert np.isnan(weird).any()
-    assert np.isinf(weird).any()
+    for size in (3, 4, 5, 50, 2000):
+        for k in range(20):
+            weird = draw("nan_inf", (size,), f32, np.random.default_rng(k))
+            assert np.isnan(weird).any()
+            assert np.isposinf(weird).any()
+            assert np.isneginf(weird).any()
+    ends = [draw("nan", (2, 9), f32, np.random.default_rng(k)) for k in range(40)]
+    assert all(np.isnan(a).any() and not np.isinf(a).any() for a in ends)
+    assert any(np.isnan(a[-1, -1]) and not np.isnan(a[-1, :-1]).any() for a in ends)
+    assert any(not np.isnan(a[0]).any() for a in ends)
+    signs = [draw("inf", (9,), f32, np.random.default_rng(k)) for k in range(20)]
+    assert all(np.isinf(a).any() and not np.isnan(a).any() for a in signs)
+    assert {(np.isposinf(a).any(), np.isneginf(a).any()) for a in signs} == {
+        (True, True),
+        (True, False),
+        (False, True),
+    }
+    for dtype in (f32, DType.F16, DType.BF16):
+        half = draw("halves", (90,), dtype, rng).astype(np.float64)
+        assert (half % 1 == 0.5).sum() > 30
+        assert (np.rint(half) % 2 == 0).any()
+        assert ((half % 1 != 0.5) & (half % 1 != 0)).any()
     small = draw("denormal", (50,), f32, rng)
     assert ((np.abs(small) < 2.0**-126) & (small != 0)).sum() > 10
     zeros = draw("zeros", (50,), f32, rng)

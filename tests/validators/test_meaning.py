@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import importlib.util
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from opwright.generator.bind import keys_of
+from opwright.generator.bound import BindKey, BoundOp, KernelText
 from opwright.generator.spec import AtenEntry, Only, OpSpec, load_spec_text
+from opwright.validators import meaning
+from opwright.validators.cases import make_cases
 from opwright.validators.judge import judge
 from opwright.validators.lift import lift_key, lift_trial
 from opwright.validators.meaning import aten_arguments, measure_strength
+from opwright.validators.session import Session
 from opwright.validators.trial import Trial
 from opwright.validators.verdict import FAILED, PASSED
 
 from .corpus import TextSource, honest, spec_of
+from .oracle_help import specs
 
 SPEC = """
 op: m_ops
@@ -155,3 +162,100 @@ def test_strength_counts_what_the_cases_can_tell() -> None:
     assert strong.rate == 1
     assert weak.rate < 1
     assert any("alpha" in line for line in weak.survivors)
+
+
+# ---- what is forgiven, and what is not ---------------------------------------------------------------------------
+
+POSITION = """
+op: m_place
+types: {T: float}
+dims: {B: batch}
+inputs: {x: "T[*B, N]"}
+outputs: {y: "i64[*B]"}
+require: ["N > 0"]
+compute: |
+  y[*B] = argmax[j](x[*B, j])
+grad: {none: integer output}
+test: {cases: [{B: [3], N: 5}, {B: [2, 4], N: 33}, {B: [], N: 7}], values: [exact, normal, zeros, all_equal]}
+aten: [{overload: aten.argmax.default, map: {self: x, dim: {only: -1}}}]
+"""
+LAST = "y[*B] = N - 1 - argmax[j in N](x[*B, N - 1 - j])"
+
+
+def meaning_of(text: str) -> tuple[str, str]:
+    """State and first message of the gate on this spec, full tier (no kernel is asked)."""
+
+    class Nothing:
+        def forward(self, keys: Sequence[BindKey]) -> list[KernelText]:
+            raise AssertionError("no kernel is needed")
+
+        gradient = forward
+
+        def gradient_op(self, key: BindKey) -> BoundOp:
+            raise AssertionError("no gradient is needed")
+
+    result = judge(load_spec_text(text)[0], Nothing(), gates=["meaning"]).gate("meaning")
+    return result.state, result.failures[0].message if result.failures else result.note
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+def test_a_documented_choice_among_equals_is_demanded() -> None:
+    assert meaning_of(POSITION) == (PASSED, "")
+    state, said = meaning_of(POSITION.replace("y[*B] = argmax[j](x[*B, j])", LAST))
+    assert state == FAILED
+    assert "aten.argmax.default `y`" in said
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+def test_where_nothing_is_documented_another_choice_is_forgiven(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meaning, "_TIES", {})
+    state, said = meaning_of(POSITION.replace("y[*B] = argmax[j](x[*B, j])", LAST))
+    assert (state, said) == (PASSED, "aten.argmax.default breaks ties in another way")
+    assert meaning_of(POSITION.replace("argmax[j]", "argmin[j]"))[0] == FAILED
+
+
+@pytest.mark.parametrize(
+    ("overload", "rule"),
+    [
+        ("aten.argmax.default", "the first"),
+        ("aten.max.dim", "the first"),
+        ("aten.max.other", None),
+        ("aten.cummax.default", "the last"),
+        ("aten.sort.stable", "in the order of the input"),
+        ("aten.sort.default", None),
+        ("aten.topk.default", None),
+    ],
+)
+def test_tie_rules_are_told_by_overload(overload: str, rule: str | None) -> None:
+    assert meaning.tie_rule(overload) == rule
+
+
+# ---- classes in f64 ----------------------------------------------------------------------------------------------
+
+HOLDS = {
+    "denormal": lambda a: ((np.abs(a) < 2.0**-1022) & (a != 0)).any(),
+    "nan": lambda a: np.isnan(a).any(),
+    "inf": lambda a: np.isinf(a).any(),
+    "nan_inf": lambda a: a.size < 3 or (np.isnan(a).any() and np.isposinf(a).any() and np.isneginf(a).any()),
+    "halves": lambda a: ((a % 1) == 0.5).any(),
+    "zeros": lambda a: a.size < 8 or (a == 0).any(),
+    "all_equal": lambda a: np.ptp(a) == 0,
+    "tiny": lambda a: a.size < 8 or np.abs(a).min() < 0.1,
+    "large": lambda a: a.size < 8 or np.abs(a).max() > 10,
+    "exact": lambda a: (a == np.rint(a)).all(),
+}
+
+
+@pytest.mark.parametrize("tier", ["quick", "full"])
+@pytest.mark.parametrize("name", ["softmax", "add", "rms_norm", "clip"])
+def test_every_class_survives_lifting(name: str, tier: str) -> None:
+    s = specs()[name]
+    trials = [Trial.of_case(c) for c in make_cases(s, tier, 4) if c.expect is None]
+    session = Session(s, None, tier, 4, trials, [], [], {}, {}, None, {})  # type: ignore[arg-type]
+    lifted = meaning._lifted(session, 10)
+    assert {t.values for t in lifted} == {t.values for t in trials}
+    assert len(lifted) >= 10
+    for t in lifted:
+        floats = [a for a in t.arrays.values() if a.dtype == np.float64 and a.size]
+        if t.values in HOLDS and floats:
+            assert any(HOLDS[t.values](a) for a in floats), (t.name, t.values)
