@@ -190,9 +190,9 @@ class Extents:
     def _entry_ranks(self, t: Tensor, rank: int, known: Mapping[str, int]) -> tuple[int, ...] | None:
         ranks: list[int | None] = []
         for use in t.dims:
-            if not use.pack:
+            if not use.pack and not (use.keep and use.at is not None):
                 ranks.append(1)
-            elif use.at is not None:
+            elif use.at is not None:  # of an axis put back, too, there are as many as the attribute names
                 axes = self.axes_of(use.at)
                 ranks.append(None if axes is None else len(axes))
             elif self.is_broadcast(pack_name(use)):
@@ -263,6 +263,7 @@ class Extents:
         for t in self.op.inputs:
             if not t.expand:
                 shape = physical[t.name]
+                self._put_back(t, shape)
                 pairs = sorted((s, shape[p]) for p, s in enumerate(self.placed[t.name].source) if s >= 0)
                 self.shapes[t.name] = tuple(e for _, e in pairs)
         for d in self.op.dims:
@@ -293,6 +294,15 @@ class Extents:
                 self.packs[d.name] = first
             else:
                 self.dims[d.name] = first[0]
+
+    def _put_back(self, t: Tensor, shape: Shape) -> None:
+        """Axes that no index addresses have extent 1."""
+        wrong = [e for e, s in zip(shape, self.placed[t.name].source, strict=True) if s < 0 and e != 1]
+        if wrong:
+            raise OracleRefusal(
+                "shape",
+                f"{self.op.name}: `{t.name}` is {list(shape)}, an axis of {wrong[0]} should have extent 1",
+            )
 
     def span(self, tensor: str, position: int) -> tuple[int, int]:
         """First logical axis and number of axes of entry `position` of a tensor's dims."""

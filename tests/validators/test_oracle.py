@@ -515,3 +515,16 @@ def test_inputs_may_be_balls_and_choices_follow_the_layout() -> None:
     want = evaluate(op, {"x": Ball(x, DType.F32, np.full(x.shape, 1e-3))}, attrs)["y"]
     for got, fine in (([0, 0], True), ([1, 2], True), ([2, 0], False), ([0, 1], False)):
         assert check(np.array(got, np.int64), want).passed is fine
+
+
+@pytest.mark.parametrize("dim", [None, (1,), (-1, 0), (0, 1, 2)])
+def test_a_cotangent_has_as_many_axes_put_back_as_were_summed(dim: tuple[int, ...] | None) -> None:
+    inputs = {"x": normal(4, 2, 3, dtype=np.float64)}
+    op, attrs = bound("sum", inputs, {"dim": dim, "keepdim": True})
+    back = adjoint(normalise(op), ["x"], ())
+    axes = dim if dim is not None else (0, 1, 2)
+    dy = normal(*(1 if k in {a % 3 for a in axes} else n for k, n in enumerate((4, 2, 3))), dtype=np.float64)
+    out = evaluate(back, {**inputs, "dy": dy}, attrs)
+    assert ratio(np.broadcast_to(dy, (4, 2, 3)), out["dx"]) <= 1
+    with pytest.raises(OracleRefusal, match=r"should have extent 1|is 3 in|does not fit"):
+        evaluate(back, {**inputs, "dy": np.zeros((4, 2, 3))}, attrs)
