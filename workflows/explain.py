@@ -1,13 +1,18 @@
-"""`opwright explain`: what an error class means.  The text is the class's own docstring, so that it cannot drift.
+"""`opwright explain`: what an error class means, and what it looks like.
+
+What it means is the class's own docstring; how it comes about and what a person sees is in `errors.yaml`, whose texts
+`tests/workflows/test_error_texts.py` provokes one by one.  docs/errors.md is `opwright explain --markdown`.
 
 May import: everything that defines errors, inside functions.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import pkgutil
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -50,18 +55,84 @@ def _import_all(package: ModuleType) -> None:
             importlib.import_module(module.name)
 
 
+@functools.cache
+def examples() -> dict[str, dict[str, str]]:
+    """Class -> {when, text}: how it comes about, and what a person sees then."""
+    from ruamel.yaml import YAML
+
+    found: dict[str, dict[str, str]] = YAML(typ="safe", pure=True).load(
+        Path(__file__).with_name("errors.yaml").read_text(encoding="utf-8")
+    )
+    return found
+
+
 def _text(cls: type[OpwrightError]) -> str:
     return inspect.cleandoc(cls.__doc__ or "")
 
 
-@command("explain", example=["opwright explain DomainError", "opwright explain        # all of them"])
+def entry(name: str, cls: type[OpwrightError]) -> dict[str, Any]:
+    """What is said of a class, as data."""
+    code: object = cls.exit_code
+    example = examples().get(name)  # none of a class that only its subclasses are raised of
+    return {
+        "error": name,
+        "means": _text(cls),
+        "exit_code": code if isinstance(code, int) else None,  # a group's is that of its members
+        "bases": [b.__name__ for b in cls.__mro__[1:] if issubclass(b, OpwrightError)],
+        "example": {"when": example["when"], "text": example["text"].rstrip("\n")} if example else None,
+    }
+
+
+def _ends(code: int | None) -> str:
+    return f"exit code {code}: {_EXIT[code]}" if code else "exit code: that of the errors in it"
+
+
+def page() -> str:
+    """docs/errors.md."""
+    lines = [
+        "# Errors",
+        "",
+        "Every error that a person can cause, by class. `opwright explain --markdown` makes this page: do not edit it.",
+        "The class is the `error` field of JSON output, and `opwright explain CLASS` prints its part of this page.",
+        "Exit codes: 0 fine · 1 something was judged and failed · 2 the request was wrong · 3 the machine lacks",
+        "something (`opwright doctor` says what).",
+        "",
+    ]
+    for name, cls in sorted(error_classes().items()):
+        e = entry(name, cls)
+        bases = ", ".join(f"[{b}](#{b.lower()})" for b in e["bases"][:1])
+        lines += [
+            f"## {name}",
+            "",
+            e["means"],
+            "",
+            _ends(e["exit_code"]) + (f" · a {bases}" if bases else ""),
+            "",
+        ]
+        if e["example"]:
+            lines += [f"When: {e['example']['when']}", "", "```", e["example"]["text"], "```", ""]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+@command(
+    "explain",
+    example=[
+        "opwright explain DomainError",
+        "opwright explain        # all of them",
+        "opwright explain --markdown > docs/errors.md",
+    ],
+)
 @click.argument("error", required=False)
+@click.option("--markdown", is_flag=True, help="Print the page of all classes.")
 @json_option
-def explain(error: str | None, as_json: bool) -> int:
-    """Say what an error class means.
+def explain(error: str | None, markdown: bool, as_json: bool) -> int:
+    """Say what an error class means, with an example.
 
     ERROR is the `error` field of JSON output, such as DomainError; without it all classes are listed.
     """
+    if markdown:
+        console.say(page().rstrip("\n"))
+        return 0
     classes = error_classes()
     if error is None:
         rows = sorted(classes)
@@ -71,18 +142,7 @@ def explain(error: str | None, as_json: bool) -> int:
         raise UnknownErrorError(
             f"there is no error class `{error}`", hint=did_you_mean(error, classes, what="errors")
         )
-    data: list[dict[str, Any]] = []
-    for name in rows:
-        code: object = classes[name].exit_code
-        number = code if isinstance(code, int) else None  # a group's is that of its members
-        data.append(
-            {
-                "error": name,
-                "means": _text(classes[name]),
-                "exit_code": number,
-                "bases": [b.__name__ for b in classes[name].__mro__[1:] if issubclass(b, OpwrightError)],
-            }
-        )
+    data = [entry(name, classes[name]) for name in rows]
     if as_json:
         console.print_json({"errors": data})
     elif error is None:
@@ -91,7 +151,9 @@ def explain(error: str | None, as_json: bool) -> int:
             [(d["error"], d["exit_code"] or "", str(d["means"]).splitlines()[0]) for d in data],
         )
     else:
-        ends = data[0]["exit_code"]
-        how = f"exit code {ends}: {_EXIT[ends]}" if ends else "exit code: that of the errors in it"
-        console.say(f"{error}\n\n{data[0]['means']}\n\n{how}")
+        (d,) = data
+        console.say(f"{error}\n\n{d['means']}\n\n{_ends(d['exit_code'])}")
+        if d["example"]:
+            text = "\n".join(f"  {line}".rstrip() for line in d["example"]["text"].splitlines())
+            console.say(f"\n{d['example']['when']}:\n\n{text}")
     return 0

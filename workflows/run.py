@@ -41,11 +41,12 @@ def read_inputs(path: Path) -> dict[str, Array]:
     if path.suffix == ".safetensors":
         return dict(read_tensors(path))
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            if not hasattr(archive, "files"):
-                raise InputError(
-                    f"{path} holds one array without a name", hint="np.savez('inputs.npz', name=array)"
-                )
+        archive = np.load(path, allow_pickle=False)
+        if isinstance(archive, np.ndarray):  # an .npy, which is no context manager either
+            raise InputError(
+                f"{path} holds one array without a name", hint="np.savez('inputs.npz', name=array)"
+            )
+        with archive:
             return {name: archive[name] for name in archive.files}
     except FileNotFoundError:
         raise InputError(f"there is no file {path}") from None

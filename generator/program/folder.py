@@ -263,7 +263,8 @@ def write_folder(
 ) -> None:
     """Write the folder.  `tensors` by weight and constant name (ties need none); `groups`: hash → text of its spec.
 
-    Raises `FolderError` where they do not fit the program, `ProgramError` where the program does not hold together.
+    Raises `FolderError` where they do not fit the program,
+    `MalformedProgram` where the program does not hold together.
     """
     verify(program)
     needed = stored_names(program)
@@ -301,7 +302,7 @@ def group_hashes(p: Program) -> set[str]:
 
 def read_folder(path: Path | str) -> Folder:
     """Read and check a folder: the program holds together, every weight is there with its dtype and shape, every
-    group has its spec.  Raises `FolderError` or `ProgramError`."""
+    group has its spec.  Raises `FolderError` or `MalformedProgram`."""
     path = Path(path)
     try:
         text = (path / "program.json").read_text(encoding="utf-8")

@@ -35,9 +35,9 @@ __all__ = [
     "Call",
     "Cond",
     "Copy",
+    "MalformedProgram",
     "Node",
     "Program",
-    "ProgramError",
     "Read",
     "Scalar",
     "ScalarArg",
@@ -62,7 +62,7 @@ UNBOUNDED = 2**63 - 1
 MISSING = "missing:"
 
 
-class ProgramError(OpwrightError):
+class MalformedProgram(OpwrightError):
     """A program that does not hold together, or is not one."""
 
 
@@ -533,10 +533,10 @@ def _node_of(d: Mapping[str, Any]) -> Node:
 
 
 def from_json(data: Any) -> Program:
-    """The program of `to_json`.  Raises `ProgramError` for anything else; `verify` is the caller's."""
+    """The program of `to_json`.  Raises `MalformedProgram` for anything else; `verify` is the caller's."""
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         found = data.get("schema") if isinstance(data, dict) else type(data).__name__
-        raise ProgramError(
+        raise MalformedProgram(
             f"not a program of schema {SCHEMA}: found {found!r}", hint="capture the model again"
         )
     where = "program"
@@ -579,17 +579,17 @@ def from_json(data: Any) -> Program:
         )
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as e:
         what = f"no {e}" if isinstance(e, KeyError) else str(e)
-        raise ProgramError(
+        raise MalformedProgram(
             f"{where}: {what}", hint="program.json was edited or cut off: capture the model again"
         ) from e
 
 
 def loads(text: str) -> Program:
-    """The program of `dumps`.  Raises `ProgramError`."""
+    """The program of `dumps`.  Raises `MalformedProgram`."""
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as e:
-        raise ProgramError(f"program.json is not JSON: {e}", hint="capture the model again") from e
+        raise MalformedProgram(f"program.json is not JSON: {e}", hint="capture the model again") from e
     return from_json(data)
 
 
@@ -671,7 +671,7 @@ def show(p: Program) -> str:
 class _Verifier:
     def __init__(self, p: Program) -> None:
         self.p = p
-        self.errors: list[ProgramError] = []
+        self.errors: list[MalformedProgram] = []
         self.defined: set[str] = set()
         self.known: set[str] = set()  # names that expressions may read by now
         self.views: set[str] = set()
@@ -679,7 +679,7 @@ class _Verifier:
 
     def fail(self, where: str, what: str) -> None:
         if len(self.errors) < 20:  # the first few say it all
-            self.errors.append(ProgramError(f"{where}: {what}"))
+            self.errors.append(MalformedProgram(f"{where}: {what}"))
 
     def run(self) -> None:
         p = self.p
@@ -881,7 +881,7 @@ def _samples(p: Program) -> Iterator[dict[str, int]]:
 
 
 def verify(p: Program) -> None:
-    """Raise `ProgramError` (several as a group) where the laws at the head of this file do not hold."""
+    """Raise `MalformedProgram` (several as a group) where the laws at the head of this file do not hold."""
     _Verifier(p).run()
 
 

@@ -18,8 +18,8 @@ from opwright.generator.program.ir import (
     Assert,
     Binding,
     Call,
+    MalformedProgram,
     Program,
-    ProgramError,
     Read,
     Scalar,
     ScalarArg,
@@ -163,7 +163,7 @@ def test_a_view_that_fits_only_where_the_program_asserts_it() -> None:
         {"s0": Symbol("s0", "x", 0, 1)},
     )
     ir.verify(p)
-    with pytest.raises(ProgramError, match="reaches elements"):
+    with pytest.raises(MalformedProgram, match="reaches elements"):
         ir.verify(replace(p, nodes=p.nodes[1:]))
 
 
@@ -234,7 +234,7 @@ def test_what_a_later_check_relies_on_is_checked_before_it(way: Any, to: Any, sa
     ],
 )
 def test_what_is_no_program_is_one_clear_error(text: str) -> None:
-    with pytest.raises(ProgramError) as e:
+    with pytest.raises(MalformedProgram) as e:
         ir.loads(text)
     assert e.value.hint
 
