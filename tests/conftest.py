@@ -17,8 +17,9 @@ from hypothesis import settings
 ROOT = Path(__file__).resolve().parent.parent
 
 _TREE = str(runpy.run_path(str(ROOT / ".ci" / "link.py"))["link"]())
-if _TREE not in sys.path:
-    sys.path.insert(0, _TREE)
+for _path in (_TREE, str(ROOT / "tests")):  # helpers that tests of several rooms share lie beside this file
+    if _path not in sys.path:
+        sys.path.insert(0, _path)
 
 # No deadline: a shared machine stalls, and a slow example is no wrong one.
 settings.register_profile("ci", max_examples=50, deadline=None)

@@ -1,4 +1,4 @@
-"""Small specs, one for each thing that lowering has to know."""
+"""Small specs, one for each thing that lowering has to know; the tests of the generator and of the judge share them."""
 
 from __future__ import annotations
 
@@ -278,3 +278,10 @@ compute: |
   mask[*B] = uniform(philox(seed, offset + linear(*B) // 4, linear(*B) % 4)) >= f32(p)
   y[*B] = T(A(x[*B]) * (1 / (1 - p)) if mask[*B] else 0)
 """
+
+
+def text_of(op: str) -> str:
+    """The spec of an operator above."""
+    return next(t for t in globals().values() if isinstance(t, str) and t.startswith(f"\nop: {op}\n")).lstrip(
+        "\n"
+    )
