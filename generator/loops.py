@@ -12,7 +12,7 @@ its line in
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .bound import Axis, BoundOp
 from .errors import LowerError
@@ -25,8 +25,11 @@ __all__ = [
     "ArgBegin",
     "ArgStep",
     "Buffer",
+    "Cell",
     "Check",
+    "Contract",
     "Elem",
+    "Factor",
     "Fail",
     "For",
     "HostCheck",
@@ -73,6 +76,11 @@ class Elem(Expr):
     tensor: str
     index: tuple[Expr, ...] = ()
     stride: tuple[Expr, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cell(Expr):
+    """The sum that a `Contract` made for the row and column at hand."""
 
 
 @dataclass(frozen=True)
@@ -165,12 +173,12 @@ class Operand:
 
 @dataclass(frozen=True)
 class WalkAxis:
-    """An axis of a walk; `tile` > 0: its extent is the number of tiles of that many."""
+    """An axis of a walk; `tile` > 0 (or an extent): its extent is the number of tiles of that many."""
 
     name: str
     extent: Expr
     pack: bool = False
-    tile: int = 0
+    tile: int | Expr = 0
 
 
 @dataclass(frozen=True)
@@ -180,6 +188,7 @@ class Walk:
     mode      flat: the body is a straight line per element, run along the innermost merged axis; rows: one
               at a time
     parallel  elements do not touch each other's memory: any order, any thread
+    ordered   its positions are counted: axes keep their order all the same
     """
 
     id: int
@@ -188,6 +197,7 @@ class Walk:
     body: tuple[LoopStmt, ...]
     mode: str
     parallel: bool
+    ordered: bool = False
 
 
 @dataclass(frozen=True)
@@ -246,7 +256,61 @@ class Tile:
     columns: Expr
 
 
-LoopStmt = Let | Var | Set | Store | If | Check | Fail | For | Walk | Accumulate | ArgBegin | ArgStep | Tile
+@dataclass(frozen=True)
+class Factor:
+    """One factor of a contraction: a walk over the sum's axes around a flat one over the factor's own; `value` each
+    time.
+    """
+
+    walk: Walk
+    value: Expr
+
+    @property
+    def own(self) -> Walk:
+        inner = self.walk.body[-1]
+        assert isinstance(inner, Walk)
+        return inner
+
+
+@dataclass(frozen=True)
+class Contract:
+    """Sums of products for all rows and columns of an outer position, in tiles: `epilogue` (a walk over rows around
+    a flat one over columns) reads each as `Cell`.
+
+    extents: of rows, columns and terms; limit: how many rows there are at this outer position, where that varies.
+    """
+
+    id: int
+    dtype: DType
+    extents: tuple[Expr, Expr, Expr]
+    limit: Expr | None
+    left: Factor
+    right: Factor
+    epilogue: Walk
+
+    @property
+    def columns(self) -> Walk:
+        inner = self.epilogue.body[-1]
+        assert isinstance(inner, Walk)
+        return inner
+
+
+LoopStmt = (
+    Let
+    | Var
+    | Set
+    | Store
+    | If
+    | Check
+    | Fail
+    | For
+    | Walk
+    | Accumulate
+    | ArgBegin
+    | ArgStep
+    | Tile
+    | Contract
+)
 
 
 @dataclass(frozen=True)
@@ -292,6 +356,12 @@ class Nest:
         assert isinstance(last, Walk)
         return last
 
+    @property
+    def contract(self) -> Contract | None:
+        """The contraction that the walk's steps end with."""
+        last = self.walk.body[-1] if self.walk.body else None
+        return last if isinstance(last, Contract) else None
+
 
 @dataclass(frozen=True)
 class Size:
@@ -316,6 +386,10 @@ class LoopProgram:
     buffers: tuple[Buffer, ...]
     splits: tuple[Split, ...]
     twins: tuple[tuple[str, str], ...]  # (output, input) that may be one tensor
+
+    @property
+    def contracts(self) -> tuple[Contract, ...]:
+        return tuple(k for n in self.nests if (k := n.contract) is not None)
 
     def buffer(self, tensor: str) -> Buffer | None:
         return next((b for b in self.buffers if b.tensor == tensor), None)
@@ -402,6 +476,13 @@ def verify(p: LoopProgram) -> None:
                     expr(c, scope)
                     block((*before, *body, Let("#value", v)), scope | {t, k})
                     scope.add(n)
+                case Contract(extents=es, limit=limit, left=left, right=right, epilogue=last):
+                    for e in (*es, *((limit,) if limit is not None else ())):
+                        expr(e, scope)
+                    for f in (left, right):
+                        own = replace(f.own, body=(*f.own.body, Let("#value", f.value)))
+                        block((replace(f.walk, body=(*f.walk.body[:-1], own)),), scope)
+                    block((last,), scope)
 
     base = {p.names[("tensor", t.name)] for t in (*p.op.inputs, *p.op.outputs)}
     base |= {p.names[("tensor", b.tensor)] for b in p.buffers}
@@ -450,6 +531,8 @@ def _text(x: Expr) -> str:
                 for term in terms[1:]:
                     total = Bin("+", total, term)
                 return Load(p, (total,))
+            case Cell():
+                return Name("cell")
         return map_children(e, put)
 
     return show(put(x))
@@ -499,6 +582,22 @@ def _show(stmts: Sequence[LoopStmt], pad: str, out: list[str]) -> None:
                 _show(s.before, pad + "  ", out)
                 _show(s.body, pad + "    ", out)
                 out.append(f"{pad}    yield {_text(s.value)}")
+            case Contract():
+                _show_contract(s, pad, out)
+
+
+def _show_contract(s: Contract, pad: str, out: list[str]) -> None:
+    m, n, k = (_text(e) for e in s.extents)
+    limit = "" if s.limit is None else f" (rows at most {_text(s.limit)})"
+    out.append(f"{pad}contract {s.dtype} {m} by {n} over {k}{limit}")
+    for name, f in (("left", s.left), ("right", s.right)):
+        own = f.own
+        out.append(f"{pad}  {name} {_walk(f.walk)}")
+        _show(f.walk.body[:-1], pad + "    ", out)
+        out.append(f"{pad}    {_walk(own)}")
+        _show(own.body, pad + "      ", out)
+        out.append(f"{pad}      yield {_text(f.value)}")
+    _show((s.epilogue,), pad + "  ", out)
 
 
 def _for(s: For) -> str:
@@ -506,8 +605,14 @@ def _for(s: For) -> str:
     return f"for {s.var} in {_text(s.lo)} .. {_text(s.hi)}{step}{'' if s.kind == 'serial' else f' {s.kind}'}"
 
 
+def _tile(tile: int | Expr) -> str:
+    return str(tile) if isinstance(tile, int) else _text(tile)
+
+
 def _walk(w: Walk) -> str:
-    axes = ", ".join(("*" if a.pack else "") + a.name + (f" by {a.tile}" if a.tile else "") for a in w.axes)
+    axes = ", ".join(
+        ("*" if a.pack else "") + a.name + (f" by {_tile(a.tile)}" if a.tile else "") for a in w.axes
+    )
     moves = []
     for o in w.operands:
         if o.kind == "element":

@@ -8,8 +8,8 @@
   check    Indices are proven by plain use or by the guard around them; affine ones are checked on the host once; the
            rest in the loop, where a bad one is reported and its access skipped.
 
-May import: expr, types, bound, normal, simplify, updates, plan, fusion, loops, errors.  To add a choice of lowering:
-its class in `plan.py`, its statements here.
+May import: expr, types, bound, normal, simplify, updates, plan, contract, fusion, loops, errors.  To add a choice of
+lowering: its class in `plan.py`, its statements here or in a module of its own, as contract.py.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from .bound import Axis, BoundOp, Rule, Tensor
+from .contract import Contraction, contract_nest
 from .errors import LowerError
 from .expr import (
     FUNCTIONS,
@@ -212,6 +213,25 @@ _RESERVED = frozenset(
         "part",
         "count",
         "run",
+        "task",
+        "tile",
+        "gemm",
+        "scratch",
+        "start",
+        "sums",
+        "sums_row",
+        "sums_stride",
+        "left",
+        "right",
+        "left_pack",
+        "right_pack",
+        "to",
+        "at",
+        "width",
+        "i0",
+        "i1",
+        "k0",
+        "k1",
     ]
 )
 
@@ -425,8 +445,7 @@ class _Lowering:
         sizes = tuple(self.size(d.name, d.expr) for d in self.op.dims if d.data and d.expr is not None)
         rules = tuple(self.rule(k, r) for k, r in enumerate(self.op.rules) if r.data)
         stmts = [Stmt(i, s, show_block((s.assign,)).rstrip("\n")) for i, s in enumerate(self.op.body)]
-        nodes = Fusion(self.plan).fuse(stmts, 0)
-        groups = self.group(nodes)
+        groups = self.groups(stmts)
         self.check_recurrences(groups)
         for tensor in self.op.temps:
             self.place(tensor, groups)
@@ -444,6 +463,26 @@ class _Lowering:
             self.splits,
             twins,
         )
+
+    def groups(self, stmts: Sequence[Stmt]) -> list[list[Stmt | Fused]]:
+        """Nests in order: contractions with what belongs to them, and the fused rest between them."""
+        out: list[list[Stmt | Fused]] = []
+        rest: list[Stmt] = []
+        inside = {k for _, members in self.plan.contract.values() for k in members}
+        for s in stmts:
+            if s.number in self.plan.contract:
+                out += self.group(Fusion(self.plan).fuse(rest, 0))
+                rest = []
+                out.append([stmts[k] for k in self.plan.contract[s.number][1]])
+            elif s.number not in inside:
+                rest.append(s)
+        return out + self.group(Fusion(self.plan).fuse(rest, 0))
+
+    def cut(self, group: Sequence[Stmt | Fused]) -> Contraction | None:
+        """The contraction that a nest is, else None."""
+        first = group[0] if group else None
+        found = self.plan.contract.get(first.number) if isinstance(first, Stmt) else None
+        return found[0] if found is not None else None
 
     def group(self, nodes: Sequence[Stmt | Fused]) -> list[list[Stmt | Fused]]:
         """Nests: each loop is one; consecutive statements without axes share one."""
@@ -523,6 +562,9 @@ class _Lowering:
         dims = [d for d in t.dims if not d.keep]
         ids = {id(s) for s in users}
         home = next((g for g in groups if ids <= {id(s) for s in members(g)}), None)
+        if home is not None and self.cut(home) is not None:
+            self.places[t.name] = _Place("scalar", frozenset(), self.names[("tensor", t.name)])
+            return
         path: list[Fused] = []
         nodes: Sequence[Stmt | Fused] = home or []
         while True:
@@ -609,6 +651,9 @@ class _Lowering:
 
     # -------------------------------------------------------------------------------------------- nests
     def nest(self, group: list[Stmt | Fused]) -> Nest:
+        cut = self.cut(group)
+        if cut is not None:
+            return contract_nest(self, [s for s in group if isinstance(s, Stmt)], cut)
         self.begin()
         stmts = [s for n in group for s in (n.stmts if isinstance(n, Fused) else [n])]
         self.written = {s.st.target for s in stmts}
@@ -670,7 +715,8 @@ class _Lowering:
             if a.tile:
                 start = self.walk_value(frame, a)
                 frame.vars[a.name] = start
-                self.tile_bounds(a.name, start, a.extent)
+                if isinstance(a.tile, int):
+                    self.tile_bounds(a.name, start, a.extent)
             else:
                 frame.vars[a.name] = Local("", dtype=DType.I64)
         body()

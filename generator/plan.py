@@ -6,9 +6,11 @@ may make it.
 Classes
   rows     the default: statements fused on their shared index prefix, one row of them after the other
   tiled    a reduction whose last free index `n` runs along memory while the reduced index does not need to: the
-           outputs of `TILE` values of `n` are accumulated together (matrix products, sums over leading axes)
+           outputs of `TILE` values of `n` are accumulated together (sums over leading axes)
+  contract a sum of products with separable indices, with what is done to its sums: tiles, packed factors,
+           microkernels (contract.py)
 
-May import: expr, bound, normal.  To add a class: its test here, its loops in `loops.py`, its case in
+May import: expr, bound, normal, contract.  To add a class: its test here, its loops in `loops.py`, its case in
 tests/generator/test_loops.py.
 """
 
@@ -18,6 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .bound import BoundOp, Statement
+from .contract import Contraction, contraction, separate
 from .expr import Bin, Expr, Load, Name, Reduce, Select, walk
 from .normal import plain_index
 
@@ -40,22 +43,28 @@ class Tiled:
 
 @dataclass(frozen=True)
 class Plan:
-    """What was chosen for one program: `target` is `cpu` or `cuda`; `tiled` is keyed by statement number."""
+    """What was chosen for one program: `target` is `cpu` or `cuda`; the rest is keyed by statement number.
+
+    contract  a contraction, with the numbers of all statements of its nest
+    """
 
     target: str
     tiled: Mapping[int, Tiled] = field(default_factory=dict)
+    contract: Mapping[int, tuple[Contraction, tuple[int, ...]]] = field(default_factory=dict)
 
 
 def plan(op: BoundOp, target: str) -> Plan:
     """The default choices for a Normal program."""
     if target == "cuda":
         return Plan(target)
+    found = {i: c for i, s in enumerate(op.body) if (c := contraction(s)) is not None}
+    contract = {i: (found[i], members) for i, members in separate(op, found).items()}
     tiled: dict[int, Tiled] = {}
     for i, s in enumerate(op.body):
         t = tiled_reduction(s)
-        if t is not None:
+        if t is not None and i not in contract:
             tiled[i] = t
-    return Plan(target, tiled)
+    return Plan(target, tiled, contract)
 
 
 def _names(x: Expr) -> set[str]:

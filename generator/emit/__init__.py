@@ -24,6 +24,8 @@ from .cuda import ARCHITECTURES, CudaText, print_cuda
 __all__ = ["ARCHITECTURES", "HEADER", "CudaText", "emit", "emit_cuda", "emit_unit", "normalised", "table_row"]
 
 HEADER = '#include "opwright/kernel.h"\n'
+#: Of texts with contractions.
+GEMM_HEADER = '#include "opwright/gemm.h"\n'
 #: Stands for the symbol while its hash is not known.
 _PLACEHOLDER = "ow_SYMBOL"
 
@@ -54,9 +56,11 @@ def emit(op: BoundOp, dialect: str) -> KernelText:
     if dialect not in DIALECTS:
         raise LowerError(f"no CPU dialect `{dialect}`", hint=f"dialects: {', '.join(DIALECTS)}")
     body = print_cpu(lower(op, "cpu"), dialect, _PLACEHOLDER)
-    symbol = symbol_of(body, dialect)
+    contracts = "owk_gemm_tile" in body
+    headers = ("scalar.h", "kernel.h", *(("gemm.h",) if contracts else ()))
+    symbol = symbol_of(body, dialect, headers)
     head = f"// {op.name}  [{op.key.show()}]  {dialect}\n"
-    text = head + HEADER + "\n" + body.replace(_PLACEHOLDER, symbol)
+    text = head + HEADER + (GEMM_HEADER if contracts else "") + "\n" + body.replace(_PLACEHOLDER, symbol)
     return KernelText(symbol, text, table_row(op, symbol, dialect), dialect)
 
 
@@ -79,12 +83,13 @@ def emit_cuda(op: BoundOp, arch: str) -> CudaText:
 
 def emit_unit(texts: Iterable[KernelText]) -> str:
     """Many kernels in one translation unit; each symbol once."""
-    out = [HEADER]
+    texts = list(texts)
+    out = [HEADER + (GEMM_HEADER if any(GEMM_HEADER in t.source for t in texts) else "")]
     seen: set[str] = set()
     for t in texts:
         if t.symbol not in seen:
             seen.add(t.symbol)
-            out.append(t.source.replace(HEADER, ""))
+            out.append(t.source.replace(HEADER, "").replace(GEMM_HEADER, ""))
     return "\n".join(out)
 
 

@@ -39,6 +39,7 @@ from ..loops import (
     Accumulate,
     ArgBegin,
     ArgStep,
+    Cell,
     Check,
     Elem,
     Fail,
@@ -176,6 +177,7 @@ class CLike:
             str, tuple[Walk, int, Operand, str]
         ] = {}  # name -> walk, position, operand, counter of a flat run
         self.shadows: dict[Stride, str] = {}
+        self.cell = ""  # the text of a contraction's sum, inside its epilogue
 
     # -------------------------------------------------------------------------------------------- text
     def line(self, text: str) -> None:
@@ -238,6 +240,8 @@ class CLike:
                 return self.stride(x), _ATOM
             case Elem():
                 return self.load(x), _ATOM
+            case Cell():
+                return self.cell, _ATOM
             case Fold(kind="prod", body=Name(id=n)):
                 pack = self.p.names[("dim", n)]
                 return self.env(f"{pack}_count", "int64_t", f"owk_count(e.{pack})"), _ATOM

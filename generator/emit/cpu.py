@@ -1,6 +1,6 @@
 """The CPU dialects: one translation unit per kernel, three entry points, loops as chunk functions.
 
-May import: c_like, prologue, loops, bound.  To add a dialect: a row in `DIALECTS` (its flags are toolchain.py's).
+May import: c_like, gemm, prologue, loops, bound.  To add a dialect: a row in `DIALECTS` (its flags are toolchain.py's).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from ..expr import Expr
 from ..loops import LoopProgram, LoopStmt, Nest
+from . import gemm
 from .c_like import CLike, unit_strides
 from .prologue import Prologue, walks_in
 
@@ -71,7 +72,8 @@ def _body(c: CLike, head: Sequence[str], opening: str, print_body: Callable[[], 
 
 
 def _nest(c: CLike, n: Nest, name: str) -> None:
-    units = unit_strides(n.body)
+    contracted = n.contract is not None
+    units = [] if contracted else unit_strides(n.body)
     saved = dict(c.shadows)
     c.line("")
     for t in n.text:
@@ -85,6 +87,9 @@ def _nest(c: CLike, n: Nest, name: str) -> None:
         c.line("(void)thread;")
         w = n.walk
         c.block(n.body[:-1])
+        if contracted:
+            gemm.tasks(c, n)
+            return
         c.line(f"OwkAt<{c.width(w)}> a{w.id};")
         c.line(f"owk_seek(e.w{w.id}, lo, a{w.id});")
         c.steps(w, "lo", "hi")
@@ -108,6 +113,10 @@ def _launch(c: CLike, pro: Prologue, n: Nest, name: str) -> None:
         c.host = True
         pro.set_up(w)
         c.host = False
+    k = n.contract
+    if k is not None:
+        gemm.launch(c, n, k, name)
+        return
     units = unit_strides(n.body)
     c.host = True
     fn = name

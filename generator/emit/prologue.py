@@ -20,8 +20,7 @@ from dataclasses import dataclass, field
 from ..bound import Attr, Dim, DimUse, Tensor
 from ..errors import LowerError
 from ..expr import Bin, Call, Cmp, Expr, Fold, Item, Load, Name, Num, Star, Un, walk
-from ..loops import Accumulate, For, HostCheck, If, LoopProgram, LoopStmt, Tile, Walk
-from ..plan import TILE
+from ..loops import Accumulate, Contract, For, HostCheck, If, LoopProgram, LoopStmt, Tile, Walk
 from ..types import DType
 from ..updates import Split, shares
 from .c_like import CLike, compute_type, storage_type
@@ -114,7 +113,9 @@ class Prologue:
                 out.append(f"{storage_type(b.dtype)}* {n};")
             elif b.scope == "thread":
                 out.append(f"int64_t {n}_at;")
-        if any(b.scope == "thread" for b in self.p.buffers):
+        for k in self.p.contracts:
+            out += [f"OwkGemm g{k.id};", f"int64_t g{k.id}_at;"]
+        if self.per_thread():
             out.append("char* rows;")
         out.append("int64_t shared_bytes, row_bytes;")
         for d in self.op.dims:
@@ -142,6 +143,10 @@ class Prologue:
         out += [f"OwShape {self.tensor(t.name)}_shape;" for t in self.op.outputs]
         out += [f"OwkWalk<{self.c.width(w)}> w{w.id};" for w in walks(self.p)]
         return out
+
+    def per_thread(self) -> bool:
+        """Whether each thread has memory of its own."""
+        return bool(self.p.contracts) or any(b.scope == "thread" for b in self.p.buffers)
 
     def stride_members(self, t: Tensor, dims: list[tuple[int, bool]]) -> list[str]:
         n = self.tensor(t.name)
@@ -885,10 +890,14 @@ class Prologue:
                 else:
                     line(f"e.{n}_at = {region};")
                 line(f"{region} += owk_round_up(count * {b.dtype.bytes}, 64);")
+        for s in self.p.contracts:
+            extents = ", ".join(self.expr(x) for x in s.extents)
+            line(f"e.g{s.id}_at = e.row_bytes;")
+            line(f"e.row_bytes += owk_gemm_bytes<{compute_type(s.dtype)}>({extents});")
 
     def overlaps(self) -> None:
         line = self.c.line
-        if self.p.buffers or self.first_byte != "0":
+        if self.p.buffers or self.p.contracts or self.first_byte != "0":
             line(f"const int64_t bytes = e.shared_bytes + e.row_bytes * {self.slots};")
             self.refuse(
                 "bytes > 0 && (!c->workspace || c->workspace_bytes < bytes)",
@@ -896,7 +905,7 @@ class Prologue:
                 want="bytes",
                 got="c->workspace_bytes",
             )
-            if any(b.scope == "thread" for b in self.p.buffers):
+            if self.per_thread():
                 line("e.rows = (char*)c->workspace + e.shared_bytes;")
         outs = [(i, t.name) for i, t in enumerate(self.op.outputs)]
         twins = set(self.p.twins)
@@ -937,16 +946,13 @@ class Prologue:
                     f"owk_axes(e.w{w.id}, e.{self.dim(a.extent.id)}, s); }}"
                 )
             else:
-                extent = (
-                    self.expr(a.extent)
-                    if not a.tile
-                    else f"owk_round_up({self.expr(a.extent)}, {TILE}) / {TILE}"
-                )
-                steps = [self.lane_scalar(w, k, a.name, a.tile or 1) for k in range(width)]
+                tile = self.expr(a.tile) if isinstance(a.tile, Expr) else str(a.tile)
+                extent = self.expr(a.extent) if not a.tile else f"owk_tiles({self.expr(a.extent)}, {tile})"
+                steps = [self.lane_scalar(w, k, a.name, tile if a.tile else "1") for k in range(width)]
                 line(
                     f"{{ const int64_t s[{width}] = {{{', '.join(steps)}}}; owk_axis(e.w{w.id}, {extent}, s); }}"
                 )
-        if w.parallel and w.mode == "flat":
+        if w.parallel and w.mode == "flat" and not w.ordered:
             line(f"owk_sort(e.w{w.id});")
         line(f"owk_end(e.w{w.id});")
 
@@ -965,17 +971,17 @@ class Prologue:
             return f"e.{self.aligned_name(o.tensor, at[0], self.whole(pack))}"
         return f"e.{self.tensor(o.tensor)}_p{at[0]}"
 
-    def lane_scalar(self, w: Walk, k: int, axis: str, tile: int) -> str:
+    def lane_scalar(self, w: Walk, k: int, axis: str, tile: str) -> str:
         if k >= len(w.operands):
             return "0"
         o = w.operands[k]
         if o.kind == "value":
-            return str(tile) if o.axis == axis else "0"
+            return tile if o.axis == axis else "0"
         terms = [self.stride_of(o.tensor, d) for a, d in o.lanes if a == axis] if o.kind == "element" else []
         text = " + ".join(terms)
         if not terms:
             return "0"
-        return text if tile == 1 else f"({text}) * {tile}"
+        return text if tile == "1" else f"({text}) * {tile}"
 
     def stride_of(self, tensor: str, k: int) -> str:
         return f"e.{self.tensor(tensor)}_s{k}"
@@ -1013,6 +1019,8 @@ def walks_in(stmts: Iterable[LoopStmt]) -> list[Walk]:
                 case Tile(before=a, body=b):
                     go(a)
                     go(b)
+                case Contract(left=left, right=right, epilogue=last):
+                    go((left.walk, right.walk, last))
 
     go(stmts)
     return [found[k] for k in sorted(found)]

@@ -39,6 +39,7 @@ typedef double _Complex owk_c128;
 static inline int64_t owk_least(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t owk_most(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t owk_round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+static inline int64_t owk_tiles(int64_t n, int64_t of) { return of > 0 ? (n + of - 1) / of : 0; }
 
 /* Terms between two additions to a running sum, see Note [Blocked sums]; a multiple of OWK_LANES. */
 static inline int64_t owk_block(int64_t n) {

@@ -1,0 +1,160 @@
+"""The text of a nest that is a contraction: tasks, factors, epilogue; gemm.h does the rest.
+
+A factor that is an element of memory moved along strides is handed over as such (`OwkPlain`: read in place, or
+packed by vectors); any other one as a function that packs it.
+
+May import: c_like, loops, expr, types.  To add a kind of factor: a case in `_factor`, its type beside OwkPlain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..expr import FUNCTIONS, Call, Expr, Num
+from ..loops import Contract, Elem, Factor, Local, Nest, Store
+from ..types import DType
+from .c_like import CLike, compute_dtype, compute_type, storage_type
+
+__all__ = ["launch", "tasks"]
+
+
+def tasks(c: CLike, n: Nest) -> None:
+    """The loop over tasks [lo, hi) of a contraction's nest."""
+    w, k = n.walk, n.contract
+    assert k is not None
+    ctype = compute_type(k.dtype)
+    c.line(f"{ctype}* const scratch = ({ctype}*)(e.rows + thread * e.row_bytes + e.g{k.id}_at);")
+    with c.indented("for (int64_t task = lo; task < hi; ++task) {", skip="continue;"):
+        c.line(f"OwkTile tile = owk_tile(e.g{k.id}, task);")
+        c.line(f"OwkAt<{c.width(w)}> a{w.id};")
+        c.line(f"owk_seek(e.w{w.id}, tile.outer, a{w.id});")
+        for i, o in enumerate(w.operands):
+            c.line(c.pointer(w, i, o))
+        outside = dict(c.operands)
+        c.enter(w)
+        c.block(w.body[:-1])
+        if k.limit is not None:
+            c.line(f"tile.m1 = owk_least(tile.m1, {c.expr(k.limit)});")
+            c.line("if (tile.m0 >= tile.m1) continue;")
+        _factor(c, "left", k.left, k.dtype)
+        _factor(c, "right", k.right, k.dtype)
+        c.line("int64_t sums_stride;")
+        c.line(
+            f"const {ctype}* const sums = "
+            f"owk_gemm_tile<{ctype}>(e.g{k.id}, tile, left, right, scratch, &sums_stride);"
+        )
+        _epilogue(c, k)
+        c.operands = outside
+
+
+def launch(c: CLike, n: Nest, k: Contract, name: str) -> None:
+    """Host text: cut the contraction into tiles, then run its tasks."""
+    c.host = True
+    rows, columns, terms = k.epilogue.id, k.columns.id, k.left.walk.id
+    g = f"e.g{k.id}"
+    c.line(
+        f"owk_gemm_plan<{compute_type(k.dtype)}>({g}, e.w{n.walk.id}.total, e.w{rows}.total, e.w{columns}.total, "
+        f"e.w{terms}.total, c->max_threads);"
+    )
+    c.line(f"owk_parallel(c, e.w{n.walk.id}.total * {g}.down * {g}.across, owk_gemm_work({g}), {name}, &e);")
+    c.host = False
+
+
+def _bare(x: Expr) -> Expr:
+    while isinstance(x, Call) and x.fn not in FUNCTIONS and len(x.args) == 1:
+        x = x.args[0]
+    return x
+
+
+def _plain(f: Factor, dtype: DType) -> Elem | None:
+    """The element that a factor is, where all that moves it are the two walks' strides."""
+    x = _bare(f.value)
+    walk, own = f.walk, f.own
+    if not isinstance(x, Elem) or len(walk.body) > 1 or own.body:
+        return None
+    if x.dtype is None or not x.dtype.is_float or compute_dtype(x.dtype) is not dtype:
+        return None
+    if any(o.kind != "element" for o in (*walk.operands, *own.operands)):
+        return None
+    if len(walk.operands) > 1 or len(own.operands) > 1:
+        return None
+    # casts on the way must not round
+    y: Expr = f.value
+    while isinstance(y, Call):
+        if y.dtype not in (dtype, x.dtype):
+            return None
+        y = y.args[0]
+    return x
+
+
+def _factor(c: CLike, name: str, f: Factor, dtype: DType) -> None:
+    x = _plain(f, dtype)
+    if x is not None:
+        _in_place(c, name, f, x, dtype)
+        return
+    ctype = compute_type(dtype)
+    w, own = f.walk, f.own
+    outside = dict(c.operands)
+    g, t = f"g{own.id}", f"t{own.id}"
+    with c.indented(
+        f"const auto {name}_pack = [&]({ctype}* to, int64_t width, int64_t i0, int64_t i1, int64_t k0, int64_t k1) {{",
+        "};",
+        skip="return;",
+    ):
+        c.line(f"OwkAt<{c.width(w)}> a{w.id};")
+        c.line(f"owk_seek(e.w{w.id}, k0, a{w.id});")
+        c.line(f"OwkAt<{c.width(own)}> start;")
+        c.line(f"owk_seek(e.w{own.id}, i0, start);")
+        with c.indented(
+            f"for (int64_t g{w.id} = k0; g{w.id} < k1; ++g{w.id}, owk_move(e.w{w.id}, a{w.id}, 1)) {{",
+            skip="continue;",
+        ):
+            for i, o in enumerate(w.operands):
+                c.line(c.pointer(w, i, o))
+            c.enter(w)
+            c.block(w.body[:-1])
+            c.line(f"{ctype}* const at = to + (g{w.id} - k0) * width - i0;")
+            c.line(f"OwkAt<{c.width(own)}> a{own.id} = start;")
+            place = Elem("at", "", (Local(f"{g} + {t}"),), (Num(1, dtype=DType.I64),), dtype=dtype)
+            c.steps(replace(own, body=(*own.body, Store(place, "=", f.value))), "i0", "i1")
+    c.operands = outside
+    c.line(f"const auto {name} = owk_computed({name}_pack);")
+
+
+def _in_place(c: CLike, name: str, f: Factor, x: Elem, dtype: DType) -> None:
+    first = next((o for w in (f.walk, f.own) for o in w.operands), None)
+    assert x.dtype is not None
+    tensor = x.tensor
+    base = first.base if first is not None else x.ptr
+    if base == c.tensor_name(tensor):
+        base = c.base(tensor)
+    terms = [base]
+    for i, s in zip(x.index, x.stride, strict=True):
+        text = c.stride(s)
+        terms.append(c.expr(i, 11) if text == "1" else f"{c.expr(i, 12)} * {text}")
+    kind = f"OwkPlain<{compute_type(dtype)}, {storage_type(x.dtype)}>"
+    c.line(f"const {kind} {name} = {{{' + '.join(terms)}, &e.w{f.own.id}, &e.w{f.walk.id}}};")
+
+
+def _epilogue(c: CLike, k: Contract) -> None:
+    rows, columns = k.epilogue, k.columns
+    ctype = compute_type(k.dtype)
+    with c.indented("{"):
+        c.line(f"OwkAt<{c.width(rows)}> a{rows.id};")
+        c.line(f"owk_seek(e.w{rows.id}, tile.m0, a{rows.id});")
+        c.line(f"OwkAt<{c.width(columns)}> start;")
+        c.line(f"owk_seek(e.w{columns.id}, tile.n0, start);")
+        with c.indented(
+            f"for (int64_t g{rows.id} = tile.m0; g{rows.id} < tile.m1; "
+            f"++g{rows.id}, owk_move(e.w{rows.id}, a{rows.id}, 1)) {{",
+            skip="continue;",
+        ):
+            for i, o in enumerate(rows.operands):
+                c.line(c.pointer(rows, i, o))
+            c.enter(rows)
+            c.block(rows.body[:-1])
+            c.line(f"const {ctype}* const sums_row = sums + (g{rows.id} - tile.m0) * sums_stride - tile.n0;")
+            c.line(f"OwkAt<{c.width(columns)}> a{columns.id} = start;")
+            c.cell = f"sums_row[g{columns.id} + t{columns.id}]"
+            c.steps(columns, "tile.n0", "tile.n1")
+            c.cell = ""

@@ -1,0 +1,500 @@
+/* Contractions on the CPU: sums of products over tiles of rows and columns, with register-blocked microkernels.
+ *
+ * A kernel's text says what the two factors are and what becomes of the sums (emit/gemm.py); how a tile is cut, packed
+ * and multiplied is said here once, for any accumulator and any dialect.  Vectors are the compiler's own (vector_size);
+ * no intrinsics header.
+ *
+ * May include: kernel.h.  To add a microkernel: a branch of owk_gemm_tile that depends on extents and strides only, so
+ * that the bits are the same for any number of threads and any cut into tiles.
+ *
+ * Note [Order of sums]: each sum is cut along k into blocks of owk_gemm_block(K) terms; a block is summed in a register
+ * in the order of k, and blocks are added in order.  A chain of b terms and the K / b blocks after it stay within the
+ * 4 sqrt(K) + 16 of Note [Blocked sums].  owk_dot has one chain per vector lane, joined as a tree.
+ */
+#ifndef OPWRIGHT_GEMM_H
+#define OPWRIGHT_GEMM_H
+#include "kernel.h"
+
+#if defined(__AVX512F__)
+#define OWK_VECTOR 64
+#define OWK_MR 8
+#elif defined(__AVX__)
+#define OWK_VECTOR 32
+#define OWK_MR 4
+#else
+#define OWK_VECTOR 16
+#define OWK_MR 4
+#endif
+
+template <class A>
+struct OwkVector {
+  typedef A type __attribute__((vector_size(OWK_VECTOR)));
+  typedef A four __attribute__((vector_size(4 * sizeof(A))));
+  enum { lanes = OWK_VECTOR / (int)sizeof(A), columns = 2 * lanes };
+};
+typedef uint16_t owk_u16x4 __attribute__((vector_size(8)));
+typedef uint32_t owk_u32x4 __attribute__((vector_size(16)));
+typedef uint16_t owk_u16xv __attribute__((vector_size(OWK_VECTOR / 2)));
+typedef uint32_t owk_u32xv __attribute__((vector_size(OWK_VECTOR)));
+typedef OwkVector<float>::type owk_f32xv;
+typedef OwkVector<double>::type owk_f64xv;
+typedef OwkVector<float>::four owk_f32x4;
+typedef OwkVector<double>::four owk_f64x4;
+
+/* ---- vectors: fma, loads with conversion ---- */
+#if !OWK_HAS_FMA
+OWK_FN owk_f32xv owk_vfma(owk_f32xv a, owk_f32xv b, owk_f32xv c) { return a * b + c; }
+OWK_FN owk_f64xv owk_vfma(owk_f64xv a, owk_f64xv b, owk_f64xv c) { return a * b + c; }
+#elif defined(__clang__)
+OWK_FN owk_f32xv owk_vfma(owk_f32xv a, owk_f32xv b, owk_f32xv c) { return __builtin_elementwise_fma(a, b, c); }
+OWK_FN owk_f64xv owk_vfma(owk_f64xv a, owk_f64xv b, owk_f64xv c) { return __builtin_elementwise_fma(a, b, c); }
+#elif defined(__AVX512F__)
+OWK_FN owk_f32xv owk_vfma(owk_f32xv a, owk_f32xv b, owk_f32xv c) {
+  return __builtin_ia32_vfmaddps512_mask(a, b, c, (uint16_t)-1, 4);
+}
+OWK_FN owk_f64xv owk_vfma(owk_f64xv a, owk_f64xv b, owk_f64xv c) {
+  return __builtin_ia32_vfmaddpd512_mask(a, b, c, (uint8_t)-1, 4);
+}
+#elif defined(__x86_64__)
+OWK_FN owk_f32xv owk_vfma(owk_f32xv a, owk_f32xv b, owk_f32xv c) { return __builtin_ia32_vfmaddps256(a, b, c); }
+OWK_FN owk_f64xv owk_vfma(owk_f64xv a, owk_f64xv b, owk_f64xv c) { return __builtin_ia32_vfmaddpd256(a, b, c); }
+#else
+template <class V>
+OWK_FN V owk_vfma(V a, V b, V c) {
+  for (unsigned t = 0; t < sizeof(V) / sizeof(a[0]); ++t) c[t] = owk_fma(a[t], b[t], c[t]);
+  return c;
+}
+#endif
+
+template <class V, class T>
+OWK_FN V owk_unaligned(const T* p) {
+  V v;
+  __builtin_memcpy(&v, p, sizeof(V));
+  return v;
+}
+template <class F, class U>
+OWK_FN F owk_cast_bits(U u) {
+  static_assert(sizeof(F) == sizeof(U), "bits move one to one");
+  F f;
+  __builtin_memcpy(&f, &u, sizeof(F));
+  return f;
+}
+/* As owk_f16_to_f32, on lanes of 32 bits. */
+template <class F, class U>
+OWK_FN F owk_widen_f16(U h) {
+  const U sign = (h & 0x8000u) << 16, body = (h & 0x7FFFu) << 13;
+  const U scaled = owk_cast_bits<U>(owk_cast_bits<F>(body) * 5.192296858534828e33f);
+  const U top = (U)((h & 0x7C00u) == 0x7C00u);
+  return owk_cast_bits<F>(sign | (top & (body | 0x7F800000u)) | (~top & scaled));
+}
+OWK_FN owk_f32xv owk_vload(const float* p) { return owk_unaligned<owk_f32xv>(p); }
+OWK_FN owk_f64xv owk_vload(const double* p) { return owk_unaligned<owk_f64xv>(p); }
+OWK_FN owk_f32xv owk_vload(const owk_bf16* p) {
+  return owk_cast_bits<owk_f32xv>(__builtin_convertvector(owk_unaligned<owk_u16xv>(p), owk_u32xv) << 16);
+}
+OWK_FN owk_f32xv owk_vload(const owk_f16* p) {
+  return owk_widen_f16<owk_f32xv>(__builtin_convertvector(owk_unaligned<owk_u16xv>(p), owk_u32xv));
+}
+/* Four neighbours; by reference, since four doubles are no value everywhere. */
+OWK_FN void owk_load4(const float* p, owk_f32x4& v) { __builtin_memcpy(&v, p, sizeof(v)); }
+OWK_FN void owk_load4(const double* p, owk_f64x4& v) { __builtin_memcpy(&v, p, sizeof(v)); }
+OWK_FN void owk_load4(const owk_bf16* p, owk_f32x4& v) {
+  v = owk_cast_bits<owk_f32x4>(__builtin_convertvector(owk_unaligned<owk_u16x4>(p), owk_u32x4) << 16);
+}
+OWK_FN void owk_load4(const owk_f16* p, owk_f32x4& v) {
+  v = owk_widen_f16<owk_f32x4>(__builtin_convertvector(owk_unaligned<owk_u16x4>(p), owk_u32x4));
+}
+OWK_FN float owk_wide(float x) { return x; }
+OWK_FN double owk_wide(double x) { return x; }
+OWK_FN float owk_wide(owk_bf16 x) { return owk_bf16_to_f32(x); }
+OWK_FN float owk_wide(owk_f16 x) { return owk_f16_to_f32(x); }
+
+/* ---- plans: how the tasks of one nest are cut; tasks are (outer, columns, rows), rows fastest ---- */
+typedef struct {
+  int64_t m, n, k;           /* extents of rows, columns and terms */
+  int64_t rows, columns;     /* of a tile */
+  int64_t block;             /* terms of one chain */
+  int64_t down, across;      /* tiles */
+} OwkGemm;
+typedef struct {
+  int64_t outer, m0, m1, n0, n1;
+} OwkTile;
+
+#define OWK_TILE_ROWS 192
+#define OWK_TILE_BYTES 2048 /* of a row of sums */
+#define OWK_FEW_ROWS 16     /* up to here a factor is not packed where it can be read in line */
+#define OWK_GEMM_WORK 262144 /* terms that are worth a task of their own */
+
+/* Terms of one chain: the most for which the chain and the blocks after it stay within the bound. */
+static inline int64_t owk_gemm_block(int64_t k) {
+  int64_t b = 16;
+  while (b < 256) {
+    const int64_t next = 2 * b, longest = next + (k + next - 1) / next - 14;
+    if (next >= 2 * k || (longest > 0 && longest * longest > 16 * k)) break;
+    b = next;
+  }
+  while (b < k / b / 2) b *= 2;
+  return b;
+}
+template <class A>
+static inline int64_t owk_gemm_bytes(int64_t m, int64_t n, int64_t k) {
+  const int64_t rows = owk_least(owk_round_up(m, OWK_MR), OWK_TILE_ROWS);
+  const int64_t columns =
+      owk_least(owk_round_up(n, (int64_t)OwkVector<A>::columns), OWK_TILE_BYTES / (int64_t)sizeof(A));
+  const int64_t lanes = OwkVector<A>::lanes, block = owk_gemm_block(k);
+  const int64_t packed = block * (columns + OWK_MR);
+  const int64_t lines = OWK_FEW_ROWS * owk_round_up(k, lanes);
+  return owk_round_up((rows * columns + owk_most(packed, lines)) * (int64_t)sizeof(A), 64);
+}
+template <class A>
+static inline void owk_gemm_plan(OwkGemm& g, int64_t outer, int64_t m, int64_t n, int64_t k, int32_t threads) {
+  const int64_t nr = OwkVector<A>::columns;
+  g.m = m;
+  g.n = n;
+  g.k = k;
+  g.block = owk_gemm_block(k);
+  g.rows = owk_least(owk_round_up(m, OWK_MR), OWK_TILE_ROWS);
+  g.columns = owk_least(owk_round_up(n, nr), OWK_TILE_BYTES / (int64_t)sizeof(A));
+  while (true) {
+    g.down = m ? (m + g.rows - 1) / g.rows : 0;
+    g.across = n ? (n + g.columns - 1) / g.columns : 0;
+    if (threads < 2 || outer * g.down * g.across >= 4 * threads) break;
+    if (g.rows * g.columns * owk_most(1, k) < 2 * OWK_GEMM_WORK) break;
+    if (g.columns >= 2 * g.rows && g.columns > nr)
+      g.columns = owk_round_up(g.columns / 2, nr);
+    else if (g.rows > OWK_MR)
+      g.rows = owk_round_up(g.rows / 2, OWK_MR);
+    else if (g.columns > nr)
+      g.columns = owk_round_up(g.columns / 2, nr);
+    else
+      break;
+  }
+}
+/* What a task costs, in elements touched, for owk_parallel. */
+static inline int64_t owk_gemm_work(const OwkGemm& g) {
+  return owk_least(g.rows, g.m) * owk_least(g.columns, g.n) / 16 * owk_most(g.k, 16) / 16;
+}
+static inline OwkTile owk_tile(const OwkGemm& g, int64_t task) {
+  const int64_t i = task % g.down, j = task / g.down % g.across;
+  OwkTile t;
+  t.outer = task / g.down / g.across;
+  t.m0 = i * g.rows;
+  t.m1 = owk_least(g.m, t.m0 + g.rows);
+  t.n0 = j * g.columns;
+  t.n1 = owk_least(g.n, t.n0 + g.columns);
+  return t;
+}
+
+/* ---- factors: pack(dst, width, i0, i1, k0, k1) writes dst[(k - k0) * width + i - i0]; the caller zeroed the rest ---- */
+
+/* Elements `p[own(i) + sum(k)]` for positions i and k of two walks. */
+template <class A, class T>
+struct OwkPlain {
+  const T* p;
+  const OwkWalk<1>* own; /* of the factor's own axes */
+  const OwkWalk<1>* sum;
+  OWK_INLINE int64_t at(int64_t i) const {
+    if (own->rank == 1) return i * own->step[0][0];
+    OwkAt<1> a;
+    owk_seek(*own, i, a);
+    return a.at[0];
+  }
+  OWK_INLINE int64_t own_step() const { return own->step[0][0]; }
+  OWK_INLINE int64_t sum_step() const { return sum->step[0][0]; }
+  OWK_INLINE bool even() const { return own->rank == 1 && sum->rank == 1; }
+  /* Whether neighbours along k lie in line. */
+  OWK_INLINE bool lines() const { return sum->rank == 1 && (sum_step() == 1 || sum->total == 1); }
+  OWK_INLINE bool columns() const { return even() && own_step() == 1; }
+
+  void run(A* dst, int64_t width, int64_t i0, int64_t i1, const T* q, int64_t ks, int64_t n) const {
+    typedef typename OwkVector<A>::four four;
+    typedef typename OwkVector<A>::type vec;
+    const int64_t lanes = OwkVector<A>::lanes;
+    if (ks == 1) {
+      int64_t i = i0;
+      for (; i + 4 <= i1; i += 4) {
+        const T *a = q + at(i), *b = q + at(i + 1), *c = q + at(i + 2), *d = q + at(i + 3);
+        A* to = dst + (i - i0);
+        int64_t k = 0;
+        for (; k + 4 <= n; k += 4) {
+          four x, y, z, w;
+          owk_load4(a + k, x), owk_load4(b + k, y), owk_load4(c + k, z), owk_load4(d + k, w);
+          const four s = __builtin_shufflevector(x, y, 0, 4, 1, 5), t = __builtin_shufflevector(x, y, 2, 6, 3, 7);
+          const four u = __builtin_shufflevector(z, w, 0, 4, 1, 5), v = __builtin_shufflevector(z, w, 2, 6, 3, 7);
+          const four out[4] = {
+              __builtin_shufflevector(s, u, 0, 1, 4, 5), __builtin_shufflevector(s, u, 2, 3, 6, 7),
+              __builtin_shufflevector(t, v, 0, 1, 4, 5), __builtin_shufflevector(t, v, 2, 3, 6, 7)};
+          for (int r = 0; r < 4; ++r) __builtin_memcpy(to + (k + r) * width, &out[r], sizeof(four));
+        }
+        for (; k < n; ++k) {
+          to[k * width] = owk_wide(a[k]);
+          to[k * width + 1] = owk_wide(b[k]);
+          to[k * width + 2] = owk_wide(c[k]);
+          to[k * width + 3] = owk_wide(d[k]);
+        }
+      }
+      for (; i < i1; ++i)
+        for (int64_t k = 0; k < n; ++k) dst[k * width + i - i0] = owk_wide(q[at(i) + k]);
+      return;
+    }
+    if (own->rank == 1 && own_step() == 1) {
+      for (int64_t k = 0; k < n; ++k) {
+        const T* from = q + i0 + k * ks;
+        A* to = dst + k * width;
+        int64_t i = 0;
+        for (; i + lanes <= i1 - i0; i += lanes) {
+          const vec v = owk_vload(from + i);
+          __builtin_memcpy(to + i, &v, sizeof(vec));
+        }
+        for (; i < i1 - i0; ++i) to[i] = owk_wide(from[i]);
+      }
+      return;
+    }
+    for (int64_t i = i0; i < i1; ++i) {
+      const T* from = q + at(i);
+      for (int64_t k = 0; k < n; ++k) dst[k * width + i - i0] = owk_wide(from[k * ks]);
+    }
+  }
+  void operator()(A* dst, int64_t width, int64_t i0, int64_t i1, int64_t k0, int64_t k1) const {
+    OwkAt<1> a;
+    owk_seek(*sum, k0, a);
+    for (int64_t k = k0; k < k1;) {
+      const int64_t n = owk_run(*sum, a, k1 - k);
+      run(dst + (k - k0) * width, width, i0, i1, p + a.at[0], sum->step[0][sum->rank - 1], n);
+      owk_move(*sum, a, n);
+      k += n;
+    }
+  }
+};
+/* Values that the kernel's text computes. */
+template <class F>
+struct OwkComputed {
+  const F& f;
+  OWK_INLINE bool lines() const { return false; }
+  OWK_INLINE bool columns() const { return false; }
+  template <class A>
+  OWK_INLINE void operator()(A* dst, int64_t width, int64_t i0, int64_t i1, int64_t k0, int64_t k1) const {
+    f(dst, width, i0, i1, k0, k1);
+  }
+};
+template <class F>
+OWK_FN OwkComputed<F> owk_computed(const F& f) {
+  return OwkComputed<F>{f};
+}
+
+/* ---- microkernels ---- */
+
+/* c[i][0 .. V * lanes) (+)= sum over n terms of a[k * MR + i] * b[k * ldb + …]. */
+template <int MR, int V, class A, class T>
+static inline __attribute__((noinline)) void owk_micro(int64_t n, const A* __restrict__ a, const T* __restrict__ b,
+                                                       int64_t ldb, A* __restrict__ c, int64_t ldc, bool first) {
+  typedef typename OwkVector<A>::type vec;
+  const int lanes = OwkVector<A>::lanes;
+  vec acc[MR][V];
+#pragma GCC unroll 16
+  for (int i = 0; i < MR; ++i)
+#pragma GCC unroll 16
+    for (int v = 0; v < V; ++v) acc[i][v] = vec{};
+  for (int64_t k = 0; k < n; ++k) {
+    vec y[V];
+#pragma GCC unroll 16
+    for (int v = 0; v < V; ++v) y[v] = owk_vload(b + v * lanes);
+#pragma GCC unroll 16
+    for (int i = 0; i < MR; ++i) {
+      const vec x = a[i] - vec{}; /* minus: 0 + -0 is another number */
+#pragma GCC unroll 16
+      for (int v = 0; v < V; ++v) acc[i][v] = owk_vfma(x, y[v], acc[i][v]);
+    }
+    a += MR;
+    b += ldb;
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < MR; ++i)
+#pragma GCC unroll 16
+    for (int v = 0; v < V; ++v) {
+      A* to = c + i * ldc + v * lanes;
+      vec s = acc[i][v];
+      if (!first) s = s + owk_vload(to);
+      __builtin_memcpy(to, &s, sizeof(vec));
+    }
+}
+
+/* c[i * ci + j * cj] = sum of x[i][k] * w[j][k] for MR lines of x, padded with zeros to whole vectors, and NR of w. */
+template <int MR, int NR, class A, class T>
+static inline __attribute__((noinline)) void owk_dot(int64_t n, const A* __restrict__ x, int64_t ldx,
+                                                     const T* const* w, A* __restrict__ c, int64_t ci, int64_t cj) {
+  typedef typename OwkVector<A>::type vec;
+  const int64_t lanes = OwkVector<A>::lanes, block = lanes * owk_short_block(n);
+  vec total[MR][NR];
+#pragma GCC unroll 16
+  for (int i = 0; i < MR; ++i)
+#pragma GCC unroll 16
+    for (int j = 0; j < NR; ++j) total[i][j] = vec{};
+  for (int64_t begin = 0; begin < n; begin += block) {
+    const int64_t end = owk_least(n, begin + block);
+    vec acc[MR][NR];
+#pragma GCC unroll 16
+    for (int i = 0; i < MR; ++i)
+#pragma GCC unroll 16
+      for (int j = 0; j < NR; ++j) acc[i][j] = vec{};
+    int64_t k = begin;
+    for (; k + lanes <= end; k += lanes) {
+      vec a[MR];
+#pragma GCC unroll 16
+      for (int i = 0; i < MR; ++i) a[i] = owk_vload(x + i * ldx + k);
+#pragma GCC unroll 16
+      for (int j = 0; j < NR; ++j) {
+        const vec b = owk_vload(w[j] + k);
+#pragma GCC unroll 16
+        for (int i = 0; i < MR; ++i) acc[i][j] = owk_vfma(a[i], b, acc[i][j]);
+      }
+    }
+    if (k < end) { /* the last lanes of w are not ours to read */
+#pragma GCC unroll 16
+      for (int j = 0; j < NR; ++j) {
+        A tail[OwkVector<A>::lanes] = {};
+        for (int64_t t = k; t < end; ++t) tail[t - k] = owk_wide(w[j][t]);
+        const vec b = owk_vload(tail);
+#pragma GCC unroll 16
+        for (int i = 0; i < MR; ++i) acc[i][j] = owk_vfma(owk_vload(x + i * ldx + k), b, acc[i][j]);
+      }
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < MR; ++i)
+#pragma GCC unroll 16
+      for (int j = 0; j < NR; ++j) total[i][j] = total[i][j] + acc[i][j];
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < MR; ++i)
+#pragma GCC unroll 16
+    for (int j = 0; j < NR; ++j) {
+      A lane[OwkVector<A>::lanes];
+      __builtin_memcpy(lane, &total[i][j], sizeof(vec));
+      for (int h = (int)lanes / 2; h > 0; h /= 2)
+        for (int t = 0; t < h; ++t) lane[t] = lane[t] + lane[t + h];
+      c[i * ci + j * cj] = lane[0];
+    }
+}
+
+/* ---- tiles ---- */
+
+/* The few lines [i0, i1) of one factor against the many [j0, j1) of another, both in line along k. */
+template <class A, class F, class T>
+static inline void owk_dots(int64_t k, const F& few, int64_t i0, int64_t i1, const OwkPlain<A, T>& many, int64_t j0,
+                            int64_t j1, A* __restrict__ c, int64_t ci, int64_t cj, A* __restrict__ lines) {
+  const int64_t ldx = owk_round_up(k, (int64_t)OwkVector<A>::lanes);
+  for (int64_t t = 0; t < ldx * (i1 - i0); ++t) lines[t] = 0;
+  for (int64_t i = i0; i < i1; ++i) few(lines + (i - i0) * ldx, 1, i, i + 1, 0, k);
+  for (int64_t j = j0; j < j1;) {
+    const int64_t left = j1 - j;
+    const T* w[4];
+    for (int64_t t = 0; t < 4; ++t) w[t] = many.p + many.at(j + (t < left ? t : 0));
+    A* to = c + (j - j0) * cj;
+    int64_t i = i0;
+    if (left >= 4) {
+      for (; i + 4 <= i1; i += 4) owk_dot<4, 4>(k, lines + (i - i0) * ldx, ldx, w, to + (i - i0) * ci, ci, cj);
+      for (; i < i1; ++i) owk_dot<1, 4>(k, lines + (i - i0) * ldx, ldx, w, to + (i - i0) * ci, ci, cj);
+      j += 4;
+    } else {
+      for (; i < i1; ++i) owk_dot<1, 1>(k, lines + (i - i0) * ldx, ldx, w, to + (i - i0) * ci, ci, cj);
+      j += 1;
+    }
+  }
+}
+/* A factor that the text computes is never in line. */
+template <class A, class F, class G>
+static inline void owk_dots(int64_t, const F&, int64_t, int64_t, const OwkComputed<G>&, int64_t, int64_t, A*, int64_t,
+                            int64_t, A*) {}
+
+template <class A, class T>
+OWK_FN const T* owk_in_line(const OwkPlain<A, T>& f, int64_t j, int64_t k, int64_t* step) {
+  if (!f.columns()) return nullptr;
+  *step = f.sum_step();
+  return f.p + j + k * f.sum_step();
+}
+template <class A, class F>
+OWK_FN const A* owk_in_line(const OwkComputed<F>&, int64_t, int64_t, int64_t*) {
+  return nullptr;
+}
+
+/* One line of sums against columns that lie in line: wide strips, so that memory is read in long runs. */
+template <class A, class T>
+static inline int64_t owk_strip(const T* b, int64_t ldb, const A* a, int64_t n, int64_t j, int64_t columns, A* c,
+                                bool first) {
+  const int64_t wide = 8 * OwkVector<A>::lanes, nr = OwkVector<A>::columns;
+  if (columns - j >= wide) {
+    owk_micro<1, 8>(n, a, b, ldb, c, 0, first);
+    return wide;
+  }
+  if (columns - j >= nr) {
+    owk_micro<1, 2>(n, a, b, ldb, c, 0, first);
+    return nr;
+  }
+  return 0;
+}
+
+/* The sums of one tile: returned row-major with `stride` elements a row, in `scratch`. */
+template <class A, class L, class R>
+static inline const A* owk_gemm_tile(const OwkGemm& g, const OwkTile& t, const L& left, const R& right, A* scratch,
+                                     int64_t* stride) {
+  const int64_t nr = OwkVector<A>::columns, rows = t.m1 - t.m0, columns = t.n1 - t.n0;
+  const int64_t ldc = owk_round_up(columns, nr);
+  A* const c = scratch;
+  A* const rest = scratch + owk_round_up(rows, OWK_MR) * ldc;
+  *stride = ldc;
+  if (g.m <= OWK_FEW_ROWS && right.lines() && g.k >= OwkVector<A>::lanes) {
+    owk_dots<A>(g.k, left, t.m0, t.m1, right, t.n0, t.n1, c, ldc, 1, rest);
+    return c;
+  }
+  if (g.n <= OWK_FEW_ROWS / 2 && left.lines() && g.k >= OwkVector<A>::lanes) {
+    owk_dots<A>(g.k, right, t.n0, t.n1, left, t.m0, t.m1, c, 1, ldc, rest);
+    return c;
+  }
+  A* const panel = rest;                       /* of rows, one at a time */
+  A* const packed = rest + OWK_MR * g.block;   /* of columns, all of the tile's */
+  if (g.k == 0)
+    for (int64_t x = 0; x < rows * ldc; ++x) c[x] = 0;
+  const int64_t whole = columns / nr * nr;
+  for (int64_t k0 = 0; k0 < g.k; k0 += g.block) {
+    const int64_t k1 = owk_least(g.k, k0 + g.block), n = k1 - k0;
+    const bool first = k0 == 0;
+    int64_t ldb = nr;
+    const auto* line = g.m <= OWK_FEW_ROWS ? owk_in_line<A>(right, t.n0, k0, &ldb) : nullptr;
+    for (int64_t j = line ? whole : 0; j < columns; j += nr) {
+      const int64_t end = owk_least(columns, j + nr);
+      A* to = packed + j * n;
+      if (end - j < nr)
+        for (int64_t x = 0; x < nr * n; ++x) to[x] = 0;
+      right(to, nr, t.n0 + j, t.n0 + end, k0, k1);
+    }
+    for (int64_t i = 0; i < rows; i += OWK_MR) {
+      const int64_t have = owk_least(rows - i, OWK_MR), mr = have == 1 ? 1 : have <= OWK_MR / 2 ? OWK_MR / 2 : OWK_MR;
+      if (have < mr)
+        for (int64_t x = 0; x < mr * n; ++x) panel[x] = 0;
+      left(panel, mr, t.m0 + i, t.m0 + i + have, k0, k1);
+      A* const to = c + i * ldc;
+      int64_t j = 0;
+      if (line && mr == 1)
+        for (int64_t done; (done = owk_strip<A>(line + j, ldb, panel, n, j, whole, to + j, first)) > 0;) j += done;
+      else if (line)
+        for (; j < whole; j += nr) {
+          if (mr == OWK_MR)
+            owk_micro<OWK_MR, 2>(n, panel, line + j, ldb, to + j, ldc, first);
+          else
+            owk_micro<OWK_MR / 2, 2>(n, panel, line + j, ldb, to + j, ldc, first);
+        }
+      for (; j < columns; j += nr) {
+        const A* const b = packed + j * n;
+        if (mr == OWK_MR)
+          owk_micro<OWK_MR, 2>(n, panel, b, nr, to + j, ldc, first);
+        else if (mr == 1)
+          owk_micro<1, 2>(n, panel, b, nr, to + j, ldc, first);
+        else
+          owk_micro<OWK_MR / 2, 2>(n, panel, b, nr, to + j, ldc, first);
+      }
+    }
+  }
+  return c;
+}
+
+#endif
