@@ -47,6 +47,7 @@ VALUE_CLASSES: dict[str, Traits] = {
     "all_neg_inf": Traits(("float",), finite=False),
     "int_limits": Traits(("int", "uint")),
     "mixed": Traits(_INEXACT),
+    "unit": Traits(_INEXACT),
 }
 #: How many steps above zero a number of class `denormal` may be.
 DENORMAL_STEPS = 1000
@@ -189,6 +190,14 @@ def _mixed(shape: Shape, dtype: DType, rng: Rng) -> Array:
     return rows.reshape(shape)
 
 
+def _unit(shape: Shape, dtype: DType, rng: Rng) -> Array:
+    """Between 0 and 1, with some near and at the ends: probabilities."""
+    out = rng.random(shape)
+    near = rng.random(shape)
+    out = np.where(near < 0.1, out * 2.0**-7, np.where(near > 0.9, 1 - out * 2.0**-7, out))
+    return np.where(rng.random(shape) < 0.03, np.rint(out), out)
+
+
 _FLOATS: dict[str, Callable[[Shape, DType, Rng], Array]] = {
     "normal": _normal,
     "large": _large,
@@ -203,6 +212,7 @@ _FLOATS: dict[str, Callable[[Shape, DType, Rng], Array]] = {
     "one_neg_inf": _one_neg_inf,
     "all_neg_inf": _all_neg_inf,
     "mixed": _mixed,
+    "unit": _unit,
 }
 
 # ------------------------------------------------------------------------------------------------- integers
