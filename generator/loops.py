@@ -399,8 +399,8 @@ class LoopProgram:
 
 
 def verify(p: LoopProgram) -> None:
-    """Raise LowerError unless every scalar is declared before it is read, every pointer exists and no Reduce
-    is left.
+    """Raise LowerError unless every scalar is declared once, and before it is read, every pointer exists and no
+    Reduce is left.
     """
 
     def fail(what: str) -> None:
@@ -438,6 +438,8 @@ def verify(p: LoopProgram) -> None:
             match s:
                 case Let(name=n, value=v) | Var(name=n, value=v):
                     expr(v, scope)
+                    if n in scope:
+                        fail(f"`{n}` is declared where there is one: what is set would be the inner one")
                     scope.add(n)
                 case Set(name=n, value=v):
                     expr(v, scope)

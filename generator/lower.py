@@ -964,22 +964,23 @@ class _Lowering:
                 return self.reduce(x)
             case Select(test=t, then=a, other=b):
                 test = self.value(t)
+                name = self.name("pick")  # before its branches are written: a name within must be another
                 first, va = self.block(_conjuncts(t), lambda: self.value(a))
                 second, vb = self.block(_negated(t), lambda: self.value(b))
                 assert va is not None
                 assert vb is not None
                 if not first and not second:
+                    self.frames[-1].names.discard(name)
                     return replace(x, test=test, then=va, other=vb)
-                return self.choose(test, first, va, second, vb, x)
+                return self.choose(name, test, first, va, second, vb, x)
             case And(xs=xs) | Or(xs=xs):
                 return self.junction(x, list(xs))
         return map_children(x, self.value)
 
     def choose(
-        self, test: Expr, first: list[LoopStmt], a: Expr, second: list[LoopStmt], b: Expr, x: Expr
+        self, name: str, test: Expr, first: list[LoopStmt], a: Expr, second: list[LoopStmt], b: Expr, x: Expr
     ) -> Expr:
         assert x.dtype is not None
-        name = self.name("pick")
         self.emit(Var(name, x.dtype, Num(0, dtype=x.dtype)))
         self.emit(If(test, (*first, Set(name, "=", a)), (*second, Set(name, "=", b))))
         return Local(name, dtype=x.dtype)
@@ -992,14 +993,16 @@ class _Lowering:
         out: list[Expr] = [self.value(xs[0])]
         for k in range(1, len(xs)):
             facts = [f for y in xs[:k] for f in (_negated(y) if stop else _conjuncts(y))]
+            name = self.name("pick")
             stmts, v = self.block(facts, lambda k=k: self.value(xs[k]))  # type: ignore[misc]
             assert v is not None
             if stmts:
                 head: Expr = out[0] if len(out) == 1 else replace(x, xs=tuple(out))
                 yes, no = (Num(True, dtype=DType.BOOL), v) if stop else (v, Num(False, dtype=DType.BOOL))
                 then, other = ([], stmts) if stop else (stmts, [])
-                out = [self.choose(head, then, yes, other, no, x)]
+                out = [self.choose(name, head, then, yes, other, no, x)]
             else:
+                self.frames[-1].names.discard(name)
                 out.append(v)
         return out[0] if len(out) == 1 else replace(x, xs=tuple(out))
 

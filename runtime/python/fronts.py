@@ -11,131 +11,40 @@ table it belongs to.  It raises `Refused` where the arguments are beyond it.  Te
 DLPack, `ow.Tensor`): `tensor(x)` makes one of them a Tensor that shares its memory.  `generator/program/capture.py`
 has the same tables for programs (`_VIEWS`, `_PREPARE`, `_COMPOSE`); a new line may belong there, too.
 
-May import: `.registry`, `.load`.
+What is made of several operators is in composites.py, whose table is a part of COMPOSE.
+
+May import: `.registry`, `.load`, `.fronting`, `.composites`.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any
 
 from . import registry
+from .composites import COMPOSITES
+from .fronting import (
+    PLACEMENT,
+    Call,
+    Front,
+    Ints,
+    Refused,
+    Tensor,
+    at,
+    axis_of,
+    broadcast,
+    dtype_name,
+    front,
+    ints,
+    inverse,
+    tensor,
+    without_axes,
+)
 from .load import core
 
 __all__ = ["COMPOSE", "PLACEMENT", "PREPARE", "VIEWS", "Call", "Front", "Refused", "front", "without_axes"]
-
-#: Where a tensor lies is not an op's business.
-PLACEMENT = frozenset({"layout", "device", "pin_memory", "memory_format", "non_blocking"})
-
-Tensor: TypeAlias = Any
-Ints: TypeAlias = Sequence[int]
-
-
-class Refused(Exception):
-    """These arguments are not taken; the text says why."""
-
-
-@dataclass(frozen=True)
-class Call:
-    """One call that answers the overload.
-
-    to         an operator, or an overload whose rows take the arguments
-    arguments  by the operator's (or the overload's) own names
-    finish     what makes the overload's results of the call's; `None`: they are the same
-    """
-
-    to: str
-    arguments: Mapping[str, Any]
-    finish: Callable[[Any], Any] | None = None
-
-
-Front: TypeAlias = Callable[..., Any]
-
-
-def front(table: Mapping[str, Front], overload: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """What the table's function for `overload` says; `Refused` where the arguments do not fit its parameters."""
-    function = table[overload]
-    given = {k: v for k, v in kwargs.items() if k not in PLACEMENT}
-    try:
-        bound = _signature(function).bind(*args, **given)
-    except TypeError as why:
-        raise Refused(str(why)) from None
-    return function(*bound.args, **bound.kwargs)
-
-
-@cache
-def _signature(function: Front) -> inspect.Signature:
-    return inspect.signature(function)
-
-
-# ---- what fronts are written with --------------------------------------------------------------------------------
-
-
-def tensor(x: Any) -> Tensor:
-    """An array as a Tensor that shares its memory."""
-    return x if isinstance(x, core.Tensor) else core.from_dlpack(x)
-
-
-def axis_of(dim: int, rank: int) -> int:
-    """A dim from 0; of a tensor of rank 0, dims 0 and -1 are allowed."""
-    span = max(rank, 1)
-    if not -span <= dim < span:
-        raise Refused(f"dim {dim} is out of range for rank {rank}")
-    return dim % span
-
-
-def ints(value: int | Ints, n: int) -> list[int]:
-    """A list argument that may be one number, or a list of one, for all `n` axes."""
-    found = [value] if isinstance(value, int) else list(value)
-    if len(found) not in (1, n):
-        raise Refused(f"{found} should have {n} entries")
-    return found * n if len(found) == 1 else found
-
-
-def dtype_name(dtype: Any) -> str:
-    """Our name of a dtype, whoever's object it is."""
-    return str(core.empty((0,), dtype).dtype)
-
-
-def at(rank: int, axis: int, item: Any) -> tuple[Any, ...]:
-    """A subscript of one axis."""
-    return tuple(item if k == axis else slice(None) for k in range(rank))
-
-
-def moved(x: Tensor, axis: int) -> Tensor:
-    """A view with this axis first."""
-    return x.permute([axis, *(k for k in range(x.ndim) if k != axis)])
-
-
-def inverse(order: Ints) -> list[int]:
-    out = [0] * len(order)
-    for k, d in enumerate(order):
-        out[d] = k
-    return out
-
-
-def without_axes(
-    signature: Mapping[str, Any], arguments: Mapping[str, Any]
-) -> tuple[dict[str, Any], Callable[[Any], Any]] | None:
-    """PyTorch lets a tensor of rank 0 be reduced, sorted … along "dim 0": as a tensor of one element, with the axis
-    taken away again.  None for every other call."""
-    axes = [a for a in signature["attrs"] if a["kind"] in ("axis", "axes")]
-    over = [arguments.get(a["name"], a.get("default")) for a in axes]
-    if not any(isinstance(d, int) or d for d in over):
-        return None
-    given = {i["name"]: arguments[i["name"]] for i in signature["inputs"] if i["name"] in arguments}
-    arrays = {name: x for name, x in given.items() if hasattr(x, "shape")}
-    if not arrays or any(len(x.shape) for x in arrays.values()):
-        return None
-    lifted = dict(arguments) | {name: tensor(x).reshape([1]) for name, x in arrays.items()}
-
-    def lower(out: Any) -> Any:
-        return tuple(y.reshape([]) for y in out) if isinstance(out, tuple) else out.reshape([])
-
-    return lifted, lower
 
 
 # ---- views -------------------------------------------------------------------------------------------------------
@@ -339,7 +248,7 @@ def _indexed(self: Any, indices: Sequence[Any]) -> _Indexed | None:
         found = [i.to("i64") for i in found]
     order = [*dims, *(k for k in range(x.ndim) if k not in dims)]
     together = dims == list(range(dims[0], dims[0] + len(dims)))
-    shape = _broadcast([i.shape for i in found])
+    shape = broadcast([i.shape for i in found])
     return _Indexed(
         x.permute(order), [i.expand(shape) for i in found], order, shape, dims[0] if together else 0
     )
@@ -353,17 +262,6 @@ def _positions(mask: Tensor, extents: Ints) -> list[Tensor]:
         raise Refused(f"a mask of shape {mask.shape} does not cover axes of extents {list(extents)}")
     places = registry.get("nonzero")(mask)
     return [places[:, k] for k in range(mask.ndim)]
-
-
-def _broadcast(shapes: Sequence[Ints]) -> tuple[int, ...]:
-    rank = max(len(s) for s in shapes)
-    out = []
-    for k in range(-rank, 0):
-        extents = {s[k] for s in shapes if len(s) >= -k} - {1}
-        if len(extents) > 1:
-            raise Refused(f"shapes {[list(s) for s in shapes]} do not broadcast")
-        out.append(extents.pop() if extents else 1)
-    return tuple(out)
 
 
 def _index(self: Any, indices: Sequence[Any]) -> Call:
@@ -701,7 +599,7 @@ def _addmv(self: Any, mat: Any, vec: Any, beta: Any = 1, alpha: Any = 1) -> Call
     )
 
 
-COMPOSE: dict[str, Front] = {
+_COMPOSE: dict[str, Front] = {
     "aten._to_copy.default": _to_copy,
     "aten.addmv.default": _addmv,
     "aten.constant_pad_nd.default": _constant_pad,
@@ -736,3 +634,4 @@ COMPOSE: dict[str, Front] = {
     "aten.zeros.default": partial(_full, 0),
     "aten.zeros_like.default": partial(_filled, 0),
 }
+COMPOSE: dict[str, Front] = dict(sorted((_COMPOSE | COMPOSITES).items()))

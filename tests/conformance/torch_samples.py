@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any
 
 import torch
+from torch.nn._reduction import get_enum
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
@@ -28,12 +29,12 @@ DTYPES = {
     "c64": torch.complex64, "c128": torch.complex128,
 }  # fmt: skip
 
-#: Composites that a spec claims: OpInfo's name → the overload that its sample is a call of.
+#: Composites that a spec or a front claims: OpInfo's name → the overload that its sample is a call of, where the
+#: overload is not of the entry's own name (`_namesakes`).
 WHOLE = {
+    "nn.functional.cross_entropy": "aten.cross_entropy_loss.default",
+    "nn.functional.nll_loss": "aten.nll_loss_nd.default",
     "log_softmax": "aten.log_softmax.int",
-    "nn.functional.linear": "aten.linear.default",
-    "nn.functional.rms_norm": "aten.rms_norm.default",
-    "nn.functional.scaled_dot_product_attention": "aten.scaled_dot_product_attention.default",
     "softmax": "aten.softmax.int",
 }
 
@@ -81,13 +82,14 @@ def recorded(
     entry = _entries()[name]
     if DTYPES[dtype] not in entry.supported_dtypes("cpu"):
         return
+    whole = [WHOLE[name]] if name in WHOLE else _namesakes(entry.name, wanted)
     count: dict[str, int] = {}
     seen: set[str] = set()
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         torch.manual_seed(0)
         for k, sample in enumerate(_taken(entry, DTYPES[dtype], samples)):
-            for call in _calls(entry, sample, f"{name} {dtype} #{k}", wanted, WHOLE.get(name)):
+            for call in _calls(entry, sample, f"{name} {dtype} #{k}", wanted, whole):
                 text = str(call)
                 if text in seen or count.get(call.overload, 0) >= calls:
                     continue
@@ -106,7 +108,15 @@ def _taken(entry: Any, dtype: Any, samples: int) -> Iterator[Any]:
         return
 
 
-def _calls(entry: Any, sample: Any, where: str, wanted: Collection[str], whole: str | None) -> list[Recorded]:
+def _namesakes(name: str, wanted: Collection[str]) -> list[str]:
+    """The overloads in `wanted` of an entry's own name: `nn.functional.pad` is `aten.pad`."""
+    packet = name.removeprefix("nn.functional.").replace(".", "_")
+    return sorted(o for o in wanted if o.split(".")[1] == packet)
+
+
+def _calls(
+    entry: Any, sample: Any, where: str, wanted: Collection[str], whole: Sequence[str]
+) -> list[Recorded]:
     spy = _Spy(wanted, where)
     try:
         with spy:
@@ -116,14 +126,28 @@ def _calls(entry: Any, sample: Any, where: str, wanted: Collection[str], whole: 
     ):  # torch refuses a sample of its own (one of CUDA, say): what was called up to here still counts
         spy.refused = True
     found = spy.calls
-    if not spy.refused and whole is not None and whole in wanted:
-        function = overload(whole)
-        known = {a.name for a in function._schema.arguments}
-        kwargs = {k: v for k, v in sample.kwargs.items() if k in known}
-        args = tuple(_own(x) for x in (sample.input, *sample.args))
-        if len(kwargs) == len(sample.kwargs):
-            found.append(Recorded(whole, args, kwargs, function(*args, **kwargs), where))
+    for name in whole if not spy.refused else ():
+        if name in wanted and all(c.overload != name for c in found):
+            found += _composite(name, sample, where)
     return found
+
+
+def _composite(name: str, sample: Any, where: str) -> list[Recorded]:
+    """A sample as one call of an overload; none where it is a call of another overload of the name."""
+    kwargs = dict(sample.kwargs)
+    if isinstance(kwargs.get("reduction"), str):
+        if kwargs["reduction"] not in ("none", "mean", "sum"):
+            return []  # Python's own
+        kwargs["reduction"] = get_enum(kwargs["reduction"])
+    given = (sample.input, *sample.args)
+    if not all(_plain(x) for x in tree_leaves((given, kwargs)) if isinstance(x, torch.Tensor)):
+        return []
+    args, kwargs = tree_map(_own, (given, kwargs))
+    try:
+        result = overload(name)(*args, **kwargs)
+    except (RuntimeError, NotImplementedError, TypeError):
+        return []
+    return [Recorded(name, args, kwargs, result, where)]
 
 
 def overload(name: str) -> Any:

@@ -22,6 +22,7 @@ from opwright.generator.loops import (
     LoopProgram,
     Store,
     Tile,
+    Var,
     Walk,
     show_loops,
     verify,
@@ -241,6 +242,22 @@ compute: |
     lines = [line.strip() for line in show_loops(p).splitlines()]
     at = lines.index("if i_p[0] >= 0")
     assert lines[at + 1].startswith("check")
+
+
+def test_a_choice_within_a_choice_has_a_name_of_its_own() -> None:
+    """Both need statements of their own; with one name, what the outer branch sets is the inner variable."""
+    p = lower(
+        normal(
+            """inputs: {x: "T[N]", i: "i64[N]"}
+outputs: {y: "T[N]"}
+compute: |
+  y[n] = x[i[n]] * (x[i[n] + 1] if i[n] > 0 else T(1)) if i[n] >= 0 else T(0)
+""",
+            {"x": 1, "i": 1},
+        )
+    )
+    names = [v.name for v in find(p, Var)]
+    assert len(names) == 2 and len(set(names)) == 2
 
 
 def test_invariants_leave_the_loop() -> None:

@@ -1,0 +1,170 @@
+"""What fronts are written with: `Call`, `Refused`, the call of a table's function, and small helpers over tensors.
+
+May import: `.registry`, `.load`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeAlias
+
+from . import registry
+from .load import core
+
+__all__ = [
+    "PLACEMENT",
+    "Call",
+    "Front",
+    "Ints",
+    "Refused",
+    "Tensor",
+    "at",
+    "axis_of",
+    "broadcast",
+    "dtype_name",
+    "front",
+    "ints",
+    "inverse",
+    "joined",
+    "moved",
+    "run",
+    "tensor",
+    "without_axes",
+]
+
+#: Where a tensor lies is not an op's business.
+PLACEMENT = frozenset({"layout", "device", "pin_memory", "memory_format", "non_blocking"})
+
+Tensor: TypeAlias = Any
+Ints: TypeAlias = Sequence[int]
+
+
+class Refused(Exception):
+    """These arguments are not taken; the text says why."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call that answers the overload.
+
+    to         an operator, or an overload whose rows take the arguments
+    arguments  by the operator's (or the overload's) own names
+    finish     what makes the overload's results of the call's; `None`: they are the same
+    """
+
+    to: str
+    arguments: Mapping[str, Any]
+    finish: Callable[[Any], Any] | None = None
+
+
+Front: TypeAlias = Callable[..., Any]
+
+
+def front(table: Mapping[str, Front], overload: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What the table's function for `overload` says; `Refused` where the arguments do not fit its parameters."""
+    function = table[overload]
+    given = {k: v for k, v in kwargs.items() if k not in PLACEMENT}
+    try:
+        bound = _signature(function).bind(*args, **given)
+    except TypeError as why:
+        raise Refused(str(why)) from None
+    return function(*bound.args, **bound.kwargs)
+
+
+@cache
+def _signature(function: Front) -> inspect.Signature:
+    return inspect.signature(function)
+
+
+# ---- what fronts are written with --------------------------------------------------------------------------------
+
+
+def tensor(x: Any) -> Tensor:
+    """An array as a Tensor that shares its memory."""
+    return x if isinstance(x, core.Tensor) else core.from_dlpack(x)
+
+
+def axis_of(dim: int, rank: int) -> int:
+    """A dim from 0; of a tensor of rank 0, dims 0 and -1 are allowed."""
+    span = max(rank, 1)
+    if not -span <= dim < span:
+        raise Refused(f"dim {dim} is out of range for rank {rank}")
+    return dim % span
+
+
+def ints(value: int | Ints, n: int) -> list[int]:
+    """A list argument that may be one number, or a list of one, for all `n` axes."""
+    found = [value] if isinstance(value, int) else list(value)
+    if len(found) not in (1, n):
+        raise Refused(f"{found} should have {n} entries")
+    return found * n if len(found) == 1 else found
+
+
+def dtype_name(dtype: Any) -> str:
+    """Our name of a dtype, whoever's object it is."""
+    return str(core.empty((0,), dtype).dtype)
+
+
+def at(rank: int, axis: int, item: Any) -> tuple[Any, ...]:
+    """A subscript of one axis."""
+    return tuple(item if k == axis else slice(None) for k in range(rank))
+
+
+def moved(x: Tensor, axis: int) -> Tensor:
+    """A view with this axis first."""
+    return x.permute([axis, *(k for k in range(x.ndim) if k != axis)])
+
+
+def inverse(order: Ints) -> list[int]:
+    out = [0] * len(order)
+    for k, d in enumerate(order):
+        out[d] = k
+    return out
+
+
+def without_axes(
+    signature: Mapping[str, Any], arguments: Mapping[str, Any]
+) -> tuple[dict[str, Any], Callable[[Any], Any]] | None:
+    """PyTorch lets a tensor of rank 0 be reduced, sorted … along "dim 0": as a tensor of one element, with the axis
+    taken away again.  None for every other call."""
+    axes = [a for a in signature["attrs"] if a["kind"] in ("axis", "axes")]
+    over = [arguments.get(a["name"], a.get("default")) for a in axes]
+    if not any(isinstance(d, int) or d for d in over):
+        return None
+    given = {i["name"]: arguments[i["name"]] for i in signature["inputs"] if i["name"] in arguments}
+    arrays = {name: x for name, x in given.items() if hasattr(x, "shape")}
+    if not arrays or any(len(x.shape) for x in arrays.values()):
+        return None
+    lifted = dict(arguments) | {name: tensor(x).reshape([1]) for name, x in arrays.items()}
+
+    def lower(out: Any) -> Any:
+        return tuple(y.reshape([]) for y in out) if isinstance(out, tuple) else out.reshape([])
+
+    return lifted, lower
+
+
+def broadcast(shapes: Sequence[Ints]) -> tuple[int, ...]:
+    """The shape that these have together."""
+    rank = max(len(s) for s in shapes)
+    out = []
+    for k in range(-rank, 0):
+        extents = {s[k] for s in shapes if len(s) >= -k} - {1}
+        if len(extents) > 1:
+            raise Refused(f"shapes {[list(s) for s in shapes]} do not broadcast")
+        out.append(extents.pop() if extents else 1)
+    return tuple(out)
+
+
+def joined(*xs: Any) -> list[Any]:
+    """Tensors as views of the shape that they have together; None stays."""
+    found = [None if x is None else tensor(x) for x in xs]
+    shape = list(broadcast([x.shape for x in found if x is not None]))
+    return [None if x is None else x.expand(shape) for x in found]
+
+
+def run(op: str, *args: Any, **attrs: Any) -> Any:
+    """An operator's results, for a front that takes several steps."""
+    return registry.get(op)(*args, **attrs)
