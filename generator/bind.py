@@ -1336,10 +1336,13 @@ class _Binder:
         if x.dtype is to:
             return x
         if isinstance(x, Num):
-            if to.is_integer and isinstance(x.value, float) and not math.isfinite(x.value):
-                # ±inf as an integer's identity: the type's own extreme
-                return Num(int(to.max if x.value > 0 else to.min), dtype=to, span=x.span)
+            if not to.is_inexact and isinstance(x.value, float) and math.isinf(x.value):
+                # ±inf where numbers are finite: the type's own extreme
+                extreme = int(to.max if x.value > 0 else to.min)
+                return Num(bool(extreme) if to is DType.BOOL else extreme, dtype=to, span=x.span)
             return Num(x.value, dtype=to, span=x.span)
+        if isinstance(x, Select) and not to.is_inexact and any(_infinite(e) for e in (x.then, x.other)):
+            return replace(x, then=self.cast(x.then, to), other=self.cast(x.other, to), dtype=to)
         return Call(to.value, (x,), dtype=to, span=x.span)
 
     @staticmethod
@@ -1600,6 +1603,8 @@ class _Binder:
                 self.fail(x, "`rank(B)` takes a pack")
             return Call(fn, (Name(b.id, kind="pack", dtype=DType.I64),), span=x.span), _Ty(DType.I64, True)
         parts = [self.typed(a) for a in args]
+        if not FUNCTIONS[fn].complex and any(t.dtype.is_complex for _, t in parts):
+            self.fail(x, f"`{fn}` of complex numbers", "take `real(…)` and `imag(…)` apart")
         if fn == "philox":
             return Call(fn, tuple(self.cast(p, DType.I64) for p, _ in parts), span=x.span), _Ty(DType.I64)
         if fn == "uniform":
@@ -1612,11 +1617,15 @@ class _Binder:
                 return Call(fn, tuple(xs), span=x.span), _Ty(complex_of(ty.dtype))
             if fn in ("fmod", "atan2", "pow"):
                 self.no_half(x, ty, f"`{fn}`")
+            if fn in ("fmod", "pow") and ty.dtype is DType.BOOL:
+                self.fail(x, f"`{fn}` of bools", "cast to an integer first: `A(…)`")
             if fn in ("atan2",) and not ty.dtype.is_inexact:
                 xs, ty = [self.cast(p, DType.F64) for p in xs], _Ty(DType.F64, ty.weak)
             return Call(fn, tuple(xs), span=x.span), ty
         if fn in ("cdiv", "tdiv", "trem"):
             xs, ty = self.unify(x, parts)
+            if ty.dtype is DType.BOOL:
+                self.fail(x, f"`{fn}` of bools", "cast to an integer first: `A(…)`")
             if ty.dtype.is_float and fn != "cdiv":
                 # of floats they are other functions: trunc(a / b) and fmod
                 self.no_half(x, ty, f"`{fn}`")
@@ -1636,9 +1645,11 @@ class _Binder:
         if fn == "conj":
             return (Call(fn, (y,), span=x.span) if ty.dtype.is_complex else y), ty
         if fn == "abs":
+            if ty.dtype is DType.BOOL:
+                return y, ty
             return Call(fn, (y,), span=x.span), _Ty(real_of(ty.dtype), ty.weak)
         if fn in ("sign", "floor", "ceil", "trunc", "round"):
-            if fn != "sign" and not ty.dtype.is_inexact:
+            if ty.dtype is DType.BOOL or (fn != "sign" and not ty.dtype.is_inexact):
                 return y, ty
             return Call(fn, (y,), span=x.span), ty
         if not ty.dtype.is_inexact:
@@ -1647,6 +1658,13 @@ class _Binder:
             y, ty = self.cast(y, DType.F64), _Ty(DType.F64, True)
         self.no_half(x, ty, f"`{fn}`")
         return Call(fn, (y,), span=x.span), ty
+
+
+def _infinite(x: Expr) -> bool:
+    """Whether a literal infinity stands here, or may be chosen."""
+    if isinstance(x, Select):
+        return _infinite(x.then) or _infinite(x.other)
+    return isinstance(x, Num) and isinstance(x.value, float) and math.isinf(x.value)
 
 
 _UNKNOWN: Any = object()

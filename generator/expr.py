@@ -67,23 +67,26 @@ MODES = ("=", "+=", "*=", "set", "max", "min", "any", "all")
 
 @dataclass(frozen=True)
 class Function:
-    """A function of the language: how many arguments, and the error of a float evaluation in ulp of the result."""
+    """A function of the language: how many arguments, the error of a float evaluation in ulp of the result, and
+    whether it takes complex numbers.
+    """
 
     arity: tuple[int, int]
     ulp: float = 0.5
     doc: str = ""
+    complex: bool = False
 
 
 #: Every function, with the ulp that its kernels may be off by (0: exact; 0.5: correctly rounded).
 FUNCTIONS: dict[str, Function] = {
-    "exp": Function((1, 1), 2),
+    "exp": Function((1, 1), 2, complex=True),
     "exp2": Function((1, 1), 2),
     "expm1": Function((1, 1), 2),
-    "log": Function((1, 1), 2),
+    "log": Function((1, 1), 2, complex=True),
     "log2": Function((1, 1), 2),
     "log10": Function((1, 1), 2),
     "log1p": Function((1, 1), 2),
-    "sqrt": Function((1, 1), 0.5),
+    "sqrt": Function((1, 1), 0.5, complex=True),
     "rsqrt": Function((1, 1), 2),
     "sin": Function((1, 1), 2),
     "cos": Function((1, 1), 2),
@@ -101,8 +104,8 @@ FUNCTIONS: dict[str, Function] = {
     "sigmoid": Function((1, 1), 4),
     "erf": Function((1, 1), 4),
     "erfc": Function((1, 1), 8),
-    "pow": Function((2, 2), 4, "same as **"),
-    "abs": Function((1, 1), 0),
+    "pow": Function((2, 2), 4, "same as **", complex=True),
+    "abs": Function((1, 1), 0, complex=True),
     "sign": Function((1, 1), 0),
     "floor": Function((1, 1), 0),
     "ceil": Function((1, 1), 0),
@@ -123,9 +126,9 @@ FUNCTIONS: dict[str, Function] = {
     "fmax": Function((2, 2), 0, "the other argument if one is nan"),
     "fmin": Function((2, 2), 0, "the other argument if one is nan"),
     "complex": Function((2, 2), 0),
-    "real": Function((1, 1), 0),
-    "imag": Function((1, 1), 0),
-    "conj": Function((1, 1), 0),
+    "real": Function((1, 1), 0, complex=True),
+    "imag": Function((1, 1), 0, complex=True),
+    "conj": Function((1, 1), 0, complex=True),
     "philox": Function((3, 3), 0, "word (seed, offset, lane 0..3) of Philox 4x32-10, as u32 in i64"),
     "uniform": Function((1, 1), 0, "u32 to [0, 1) with 24 bits"),
     "linear": Function(

@@ -1,7 +1,7 @@
 """Bound -> Normal: at most one reduction a statement, at its root; accumulators explicit.  Also: verify, classify.
 
 Passes, in order
-  accumulate   `+=` and `*=` on a half-typed target go to a temporary in the accumulator, rounded once at the end
+  accumulate   `+=` and `*=` on a half-typed or bool target go to a temporary in the accumulator, rounded once
   hoist        a reduction inside an expression becomes a temporary over the indices it depends on
   share        identical reductions of unchanging tensors are computed once
 
@@ -126,7 +126,7 @@ def _rename_tensor(x: Expr, old: str, new: str, dtype: DType) -> Expr:
 
 
 def accumulate(op: BoundOp) -> BoundOp:
-    """Updates of a half-typed tensor happen in its accumulator; one last statement rounds."""
+    """Updates of a half-typed or bool tensor happen in its accumulator; one last statement rounds."""
     taken = {t.name for t in (*op.inputs, *op.outputs, *op.temps)}
     body = list(op.body)
     temps = list(op.temps)
@@ -134,8 +134,6 @@ def accumulate(op: BoundOp) -> BoundOp:
         acc = accum(t.dtype)
         mine = [k for k, s in enumerate(body) if s.target == t.name]
         if acc is t.dtype or not any(body[k].assign.mode in ("+=", "*=") for k in mine):
-            continue
-        if t.dtype is DType.BOOL:
             continue
         name = _fresh(f"{t.name}_acc", taken)
         temps.append(Tensor(name, acc, tuple(replace(d, at=None) for d in t.dims if not d.keep), "temp"))

@@ -20,7 +20,6 @@ from .ball import (
     arithmetic,
     cast,
     compare,
-    constant,
     cut_to_integer,
     extremum,
     is_free,
@@ -226,10 +225,6 @@ def call(fn: str, args: Sequence[Ball], dtype: DType) -> Ball:
                 return _philox(args)
             case "uniform":
                 return _uniform(args[0], dtype)
-            case "dtype_max":
-                return constant(dtype.max, dtype, track=True)
-            case "dtype_min":
-                return constant(dtype.min, dtype, track=True)
     raise KeyError(fn)
 
 

@@ -439,11 +439,9 @@ class CLike:
             return f"owk_philox({', '.join(self.expr(v) for v in args)})", _ATOM
         if fn == "uniform":
             return f"owk_uniform({self.expr(args[0])})", _ATOM
-        if fn in ("dtype_max", "dtype_min"):
-            return self.number(Num(d.max if fn == "dtype_max" else d.min, dtype=d))
         if fn in _FUNCTIONS:
-            if fn in ("fmod", "fmax", "fmin") and a.is_integer:
-                fn = {"fmod": "trem", "fmax": "max", "fmin": "min"}[fn]
+            if not a.is_inexact:
+                fn = {"fmod": "trem", "fmax": "max", "fmin": "min"}.get(fn, fn)
             return f"owk_{fn}_{a}({', '.join(self.expr(v) for v in args)})", _ATOM
         raise LowerError(f"{self.p.op.name}: no text for function `{fn}`")
 

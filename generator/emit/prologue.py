@@ -564,8 +564,8 @@ class Prologue:
         line = self.c.line
         n, arg = f"{self.tensor(t.name)}_t", self.slot[t.name]
         at, total = self.positions(t)
-        if not self.dims(t):
-            self.refuse(f"{n}->ndim != 0", "OW_E_SHAPE", arg=arg, got=f"{n}->ndim")
+        # Asked once, not by axis: among packs of rank 0 there is none to ask.
+        self.refuse(f"{n}->ndim > {total}", "OW_E_SHAPE", arg=arg, got=f"{n}->ndim")
         for k, d in enumerate(self.dims(t)):
             if d.pack:
                 pack = self.dim(d.extent.id)  # type: ignore[attr-defined]

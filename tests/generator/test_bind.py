@@ -9,7 +9,7 @@ import pytest
 from opwright.generator.bind import bind, bind_grad, key_for_call, keys_of, rebind
 from opwright.generator.bound import BoundOp, show_statements
 from opwright.generator.errors import BindError, DomainError, SpecError
-from opwright.generator.expr import parse_statements, show
+from opwright.generator.expr import Num, parse_statements, show, walk
 from opwright.generator.normal import normalise
 from opwright.generator.spec import OpSpec, load_spec, load_spec_text
 from opwright.generator.types import DType, Operand
@@ -160,6 +160,26 @@ def test_unlike_types_must_be_cast() -> None:
 def test_weak_numbers_take_the_type_beside_them() -> None:
     b = one("y[*B, i] = T(A(x[*B, i]) / N + 0.5)")
     assert "x[*B, i] / f32(N) + 0.5" in show(b.body[0].assign.value)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "least", "greatest"),
+    [(DType.BOOL, False, True), (DType.U8, 0, 255), (DType.I8, -128, 127), (DType.I64, -(2**63), 2**63 - 1)],
+)
+def test_infinity_is_the_extreme_of_a_type_that_has_none(
+    dtype: DType, least: object, greatest: object
+) -> None:
+    """Masks and first values of maxima and minima, whether they stand beside a tensor or are cast, chosen or not."""
+    b = one(
+        "y[*B, i] = max[j](x[*B, j] if j <= i else -inf)\n"
+        "z[*B, i] = T(inf if x[*B, i] == x[*B, i] else -inf)\n",
+        types="{T: real}",
+        outputs='{y: "T[*B, N]", z: "T[*B, N]"}',
+        key=dtype,
+    )
+    numbers = [n for s in b.body for n in walk(s.assign.value) if isinstance(n, Num) and n.dtype is dtype]
+    assert [n.value for n in numbers] == [least, greatest, least]
+    assert all(type(n.value) is type(least) for n in numbers)
 
 
 def test_an_absent_input_read_unguarded_is_named() -> None:

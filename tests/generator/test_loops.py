@@ -5,7 +5,7 @@ refuses.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ from opwright.generator.loops import (
     Let,
     Local,
     LoopProgram,
+    Set,
     Store,
     Tile,
     Var,
@@ -372,3 +373,36 @@ def test_the_verifier_refuses_writes_to_inputs() -> None:
     walk = replace(nest.walk, body=(*nest.walk.body, bad))
     with pytest.raises(LowerError, match="neither an output nor a buffer"):
         verify(replace(p, nests=(replace(nest, body=(*nest.body[:-1], walk)),)))
+
+
+PICKS = """inputs: {x: "T[N]", z: "T[M]", i: "I[K]"}
+outputs: {y: "T[K]"}
+compute: |
+  y[k] = (x[i[k]] if z[i[k]] > 0 else 0) if x[i[k]] > 0 else (z[i[k]] if x[i[k]] < 0 else 1)
+"""
+
+
+def test_a_choice_within_a_choice_sets_its_own_name() -> None:
+    """The outer scalar is declared before the inner ones and set after them: each has a name of its own."""
+    p = lower(normal("types: {T: float, I: index}\n" + PICKS, {"x": 1, "z": 1, "i": 1}), "cpu")
+    text = show_loops(p)
+    assert text.count("var pick") >= 3
+    assert "pick = pick\n" not in text
+
+
+def test_the_verifier_refuses_a_scalar_that_hides_one_still_to_be_set() -> None:
+    p = lower(normal("types: {T: float, I: index}\n" + PICKS, {"x": 1, "z": 1, "i": 1}), "cpu")
+
+    def renamed(x: Any) -> Any:
+        """The program with every choice under one name."""
+        if isinstance(x, Var | Set | Local) and (getattr(x, "name", None) or x.id).startswith("pick"):
+            x = replace(x, **({"id": "pick"} if isinstance(x, Local) else {"name": "pick"}))
+        if isinstance(x, tuple):
+            return tuple(renamed(e) for e in x)
+        if is_dataclass(x) and not isinstance(x, BoundOp):
+            return replace(x, **{f.name: renamed(getattr(x, f.name)) for f in fields(x) if f.init})
+        return x
+
+    verify(p)
+    with pytest.raises(LowerError, match="is declared where there is one"):
+        verify(replace(p, nests=renamed(p.nests)))

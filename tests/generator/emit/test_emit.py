@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
+import subprocess
 from typing import Any
 
 import numpy as np
@@ -10,10 +12,36 @@ import pytest
 from kernels import bound, parsed
 
 import specs
+from opwright.generator.bind import bind, keys_of
 from opwright.generator.bound import BoundOp
 from opwright.generator.emit import emit, emit_unit, normalised
 from opwright.generator.emit.cpu import DIALECTS
-from opwright.generator.errors import LowerError
+from opwright.generator.errors import BindError, LowerError, SpecError
+from opwright.generator.expr import FUNCTIONS
+from opwright.generator.normal import normalise
+from opwright.generator.spec import load_spec_text
+from opwright.generator.types import DType, accum
+from opwright.resources import include_dir
+from opwright.toolchain import find_compiler
+
+
+@functools.cache
+def helpers() -> frozenset[str]:
+    """Every function that a kernel's headers define."""
+    command = [
+        *find_compiler().command,
+        "-E",
+        "-P",
+        "-mfma",
+        "-xc++",
+        "-std=c++20",
+        f"-I{include_dir()}",
+        "-",
+    ]
+    text = subprocess.run(
+        command, input='#include "opwright/kernel.h"', capture_output=True, text=True, check=True
+    ).stdout
+    return frozenset(re.findall(r"\b(owk_\w+)\s*\(", text))
 
 
 def softmax(dtype: Any = np.float32) -> BoundOp:
@@ -83,3 +111,30 @@ def test_the_table_row_says_what_a_call_carries() -> None:
 def test_no_text_names_a_place_on_this_machine() -> None:
     for op in (softmax(), matmul()):
         assert "/" not in re.sub(r"//.*|\"opwright/\w+.h\"| / ", "", emit(op, "cpu-avx512").source)
+
+
+#: Functions of an index, a pack or random words: no call of theirs is made of elements alone.
+_OF_PLACES = frozenset({"linear", "lane", "rank", "len", "start", "total", "philox", "uniform"})
+
+
+@pytest.mark.parametrize("fn", sorted(FUNCTIONS.keys() - _OF_PLACES))
+def test_every_function_has_a_text_for_every_dtype_it_takes(fn: str) -> None:
+    """A name that no header defines would be found by the compiler alone, in the middle of a kernel."""
+    low, high = FUNCTIONS[fn].arity
+    taken = 0
+    for dtype in DType:
+        for of in ("T", "A")[: 1 if accum(dtype) is dtype else 2]:  # half types are refused by most
+            arguments = ", ".join([f"{of}(x[i])", f"{of}(z[i])"][: max(low, min(high, 2))])
+            text = (
+                f"op: t\ntypes: {{T: {dtype}, A: accum(T)}}\ninputs: {{x: 'T[N]', z: 'T[N]'}}\n"
+                f"outputs: {{y: 'bool[N]'}}\ncompute: |\n  y[i] = bool({fn}({arguments}))\n"
+            )
+            try:
+                spec = load_spec_text(text)[0]
+                op = normalise(bind(spec, keys_of(spec)[0]))
+            except (BindError, SpecError):
+                continue
+            taken += 1
+            called = re.findall(r"\bowk_\w+(?=\()", emit(op, "cpu-avx2").source)
+            assert set(called) <= helpers(), dtype
+    assert taken
