@@ -18,29 +18,34 @@ from .normal import plain_index
 from .plan import TILE, Plan, Tiled
 from .simplify import loads
 
-__all__ = ["Fused", "Fusion", "Stmt", "independent", "index_names", "spots", "twin_ok"]
+__all__ = ["Fused", "Fusion", "Stmt", "independent", "index_names", "renamed", "spots", "twin_ok"]
 
 
 def index_names(x: Expr) -> set[str]:
     return {n.id for n in walk(x) if isinstance(n, Name) and n.kind in ("index", "packindex")}
 
 
-def _rename(x: Expr, names: dict[str, str]) -> Expr:
+def renamed(x: Expr, names: dict[str, str]) -> Expr:
+    """An expression with other index names."""
     match x:
         case Name(id=n, kind="index" | "packindex") if n in names:
             return replace(x, id=names[n])
         case Decl(id=n) if n in names:
             x = replace(x, id=names[n])
-    return map_children(x, lambda c: _rename(c, names))
+    return map_children(x, lambda c: renamed(c, names))
 
 
 @dataclass
 class Stmt:
-    """A statement on its way into a nest: index names may change, nothing else."""
+    """A statement on its way into a nest: index names may change, nothing else.
+
+    scan: the axis along which it is a running reduction.
+    """
 
     number: int
     st: Statement
     text: str
+    scan: str | None = None
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -62,7 +67,7 @@ class Stmt:
         a = self.st.assign
 
         def put(e: Expr) -> Expr:
-            return _rename(e, names)
+            return renamed(e, names)
 
         target = replace(a.target, index=tuple(put(e) for e in a.target.index))
         assign = replace(
@@ -73,6 +78,7 @@ class Stmt:
             (names.get(n, n), replace(x, name=names.get(x.name, x.name))) for n, x in self.st.reduced
         )
         recur = None if self.st.recur is None else names.get(self.st.recur, self.st.recur)
+        self.scan = None if self.scan is None else names.get(self.scan, self.scan)
         self.st = Statement(assign, axes, reduced, recur)
 
     def exprs(self) -> tuple[Expr, ...]:
@@ -154,7 +160,9 @@ class Fusion:
             return False
         # A chain that stays parallel is not folded into one that must run serially.
         together = s.st.recur == mine.name or any(r.st.recur == have.name for r in run)
-        if not together and independent(run, have.name) != independent([s], mine.name):
+        # What only reads a running value takes it where it is made.
+        scans = any(r.scan == have.name for r in run) and all(s.scan is None or r.scan for r in run)
+        if not (together or scans) and independent(run, have.name) != independent([s], mine.name):
             return False
         touched: dict[str, list[tuple[set[int], bool]]] = {}
         for stmt, name in [*((r, have.name) for r in run), (s, mine.name)]:
@@ -171,7 +179,7 @@ class Fusion:
 
 def independent(stmts: Sequence[Stmt], axis: str) -> bool:
     """Whether iterations along `axis` touch different elements of everything that is written."""
-    if any(s.st.recur == axis for s in stmts):
+    if any(axis in (s.st.recur, s.scan) for s in stmts):
         return False
     written = {s.st.target for s in stmts}
     where: dict[str, set[int]] = {}

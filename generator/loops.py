@@ -40,6 +40,8 @@ __all__ = [
     "LoopStmt",
     "Nest",
     "Operand",
+    "ScanBegin",
+    "ScanStep",
     "Set",
     "Size",
     "Store",
@@ -235,6 +237,26 @@ class ArgStep:
 
 
 @dataclass(frozen=True)
+class ScanBegin:
+    """A running reduction `name` of nothing so far."""
+
+    name: str
+    kind: str
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class ScanStep:
+    """One more value of `ScanBegin` `name`; `into` is what it comes to."""
+
+    name: str
+    kind: str
+    dtype: DType
+    into: str
+    value: Expr
+
+
+@dataclass(frozen=True)
 class Tile:
     """Sums of `count` <= `size` neighbours at once: name[t] = sum over `k` of value(k, t), with `before`
     once per k.
@@ -308,6 +330,8 @@ LoopStmt = (
     | Accumulate
     | ArgBegin
     | ArgStep
+    | ScanBegin
+    | ScanStep
     | Tile
     | Contract
 )
@@ -438,9 +462,10 @@ def verify(p: LoopProgram) -> None:
             match s:
                 case Let(name=n, value=v) | Var(name=n, value=v):
                     expr(v, scope)
-                    if n in scope:
+                    # A constant may hide a constant; what `Set` changes must be the one that is read.
+                    if f"={n}" in scope:
                         fail(f"`{n}` is declared where there is one: what is set would be the inner one")
-                    scope.add(n)
+                    scope |= {n, f"={n}"} if isinstance(s, Var) else {n}
                 case Set(name=n, value=v):
                     expr(v, scope)
                     if n not in scope:
@@ -467,8 +492,13 @@ def verify(p: LoopProgram) -> None:
                     inner = operands(loop, scope) if isinstance(loop, Walk) else scope | {loop.var}
                     block((*body, Let("#value", v)), inner)
                     scope.add(n)
-                case ArgBegin(name=n):
+                case ArgBegin(name=n) | ScanBegin(name=n):
                     scope.add(n)
+                case ScanStep(name=n, into=into, value=v):
+                    expr(v, scope)
+                    if n not in scope:
+                        fail(f"`{n}` has no beginning")
+                    scope.add(into)
                 case ArgStep(name=n, value=v, at=at):
                     expr(v, scope)
                     expr(at, scope)
@@ -573,6 +603,10 @@ def _show(stmts: Sequence[LoopStmt], pad: str, out: list[str]) -> None:
                 out.append(f"{pad}  yield {_text(v)}")
             case ArgBegin(name=n, kind=k):
                 out.append(f"{pad}{n} = {k} of")
+            case ScanBegin(name=n, kind=k):
+                out.append(f"{pad}{n} = running {k}")
+            case ScanStep(name=n, value=v, into=into):
+                out.append(f"{pad}let {into} = {n} with {_text(v)}")
             case ArgStep(name=n, value=v, at=at):
                 out.append(f"{pad}{n} takes {_text(v)} at {_text(at)}")
             case Tile():

@@ -45,7 +45,7 @@ from .expr import (
     show_block,
     walk,
 )
-from .fusion import Fused, Fusion, Stmt, independent, index_names, spots, twin_ok
+from .fusion import Fused, Fusion, Stmt, independent, index_names, renamed, spots, twin_ok
 from .loops import (
     Accumulate,
     ArgBegin,
@@ -63,6 +63,8 @@ from .loops import (
     LoopStmt,
     Nest,
     Operand,
+    ScanBegin,
+    ScanStep,
     Set,
     Size,
     Store,
@@ -435,6 +437,7 @@ class _Lowering:
         self.current: Stmt | None = None
         self.base_level = 0
         self.tiles: dict[str, tuple[Expr, Expr]] = {}
+        self.scans: dict[int, str] = {}  # the running reduction of a statement
         self.extents: dict[str, Axis] = {}
         self.vars: dict[
             int, list[Tensor]
@@ -444,7 +447,10 @@ class _Lowering:
     def run(self) -> LoopProgram:
         sizes = tuple(self.size(d.name, d.expr) for d in self.op.dims if d.data and d.expr is not None)
         rules = tuple(self.rule(k, r) for k, r in enumerate(self.op.rules) if r.data)
-        stmts = [Stmt(i, s, show_block((s.assign,)).rstrip("\n")) for i, s in enumerate(self.op.body)]
+        stmts = [
+            Stmt(i, s, show_block((s.assign,)).rstrip("\n"), x.i if (x := self.plan.scanned.get(i)) else None)
+            for i, s in enumerate(self.op.body)
+        ]
         groups = self.groups(stmts)
         self.check_recurrences(groups)
         for tensor in self.op.temps:
@@ -679,7 +685,8 @@ class _Lowering:
         outer = {a.name for a in axes}
         work: Expr = _i64(0)
         for s in stmts:
-            inner = [a for a in (*s.axes, *(r for _, r in s.st.reduced)) if a.name not in outer]
+            reduced = () if s.scan else s.st.reduced  # a running value takes one step a place
+            inner = [a for a in (*s.axes, *(r for _, r in reduced)) if a.name not in outer]
             tile = any(a.tile and a.name in {x.name for x in s.axes} for a in axes)
             term: Expr = _i64(TILE if tile else 1)
             for a in inner:
@@ -794,6 +801,9 @@ class _Lowering:
             return
         lo: Expr = _i64(0)
         hi = a.extent
+        for s in node.stmts:
+            if s.scan == a.name:
+                self.scan_begin(s)
         frame = _Frame()
         self.frames.append(frame)
         var = self.name(a.name)
@@ -808,10 +818,11 @@ class _Lowering:
             For(var, lo, hi, tuple(frame.out), ("simd" if flat else "free") if free else "serial", step)
         )
 
-    @staticmethod
-    def descends(node: Fused) -> bool:
+    def descends(self, node: Fused) -> bool:
         """Whether a recurrence reads its own at later places of the axis."""
         axis = node.axis.name
+        if any(s.scan == axis and self.plan.scanned[s.number].back for s in node.stmts):
+            return True
         if not any(s.st.recur == axis for s in node.stmts):
             return False
         written = {s.st.target for s in node.stmts}
@@ -1183,9 +1194,30 @@ class _Lowering:
                 high = True
         return low and high
 
+    # -------------------------------------------------------------------------------------------- scans
+    def scan_begin(self, s: Stmt) -> None:
+        r = s.st.assign.value
+        assert isinstance(r, Reduce)
+        assert r.dtype is not None
+        name = self.name(f"{r.kind}_run")
+        self.scans[s.number] = name
+        self.emit(ScanBegin(name, r.kind, r.dtype))
+
+    def scan(self, s: Stmt, r: Reduce) -> Expr:
+        """The running value at this place: the reduced index is where the loop is."""
+        assert s.scan is not None
+        assert isinstance(r.body, Select)
+        assert r.dtype is not None
+        value = self.value(renamed(r.body.then, {r.indices[0].id: s.scan}))
+        into = self.name(r.kind)
+        self.emit(ScanStep(self.scans[s.number], r.kind, r.dtype, into, value))
+        return Local(into, dtype=r.dtype)
+
     # -------------------------------------------------------------------------------------------- reductions
     def reduce(self, r: Reduce) -> Expr:
         assert r.dtype is not None
+        if self.current is not None and self.current.scan is not None:
+            return self.scan(self.current, r)
         axes = [self.reduce_axis(d, r) for d in r.indices]
         saved = dict(self.extents)
         self.extents |= {a.name: a for a in axes}

@@ -5,6 +5,7 @@ may make it.
 
 Classes
   rows     the default: statements fused on their shared index prefix, one row of them after the other
+  scanned  a reduction over all places up to (or from) its last free index: one running value along that axis
   tiled    a reduction whose last free index `n` runs along memory while the reduced index does not need to: the
            outputs of `TILE` values of `n` are accumulated together (sums over leading axes)
   contract a sum of products with separable indices, with what is done to its sums: tiles, packed factors,
@@ -21,10 +22,10 @@ from dataclasses import dataclass, field
 
 from .bound import BoundOp, Statement
 from .contract import Contraction, contraction, separate
-from .expr import Bin, Expr, Load, Name, Reduce, Select, walk
-from .normal import plain_index
+from .expr import Bin, Cmp, Expr, Load, Name, Num, Reduce, Select, walk
+from .normal import identity, plain_index
 
-__all__ = ["TILE", "Plan", "Tiled", "plan"]
+__all__ = ["TILE", "Plan", "Scanned", "Tiled", "plan"]
 
 #: Outputs accumulated together: four vector registers of f32 at 512 bits, and a power of two on any machine.
 TILE = 64
@@ -42,6 +43,15 @@ class Tiled:
 
 
 @dataclass(frozen=True)
+class Scanned:
+    """A running reduction along the free index `i` of what its reduced index `j` ran over; `back`: from the end."""
+
+    i: str
+    j: str
+    back: bool
+
+
+@dataclass(frozen=True)
 class Plan:
     """What was chosen for one program: `target` is `cpu` or `cuda`; the rest is keyed by statement number.
 
@@ -51,20 +61,29 @@ class Plan:
     target: str
     tiled: Mapping[int, Tiled] = field(default_factory=dict)
     contract: Mapping[int, tuple[Contraction, tuple[int, ...]]] = field(default_factory=dict)
+    scanned: Mapping[int, Scanned] = field(default_factory=dict)
 
 
 def plan(op: BoundOp, target: str) -> Plan:
     """The default choices for a Normal program."""
     if target == "cuda":
         return Plan(target)
-    found = {i: c for i, s in enumerate(op.body) if (c := contraction(s)) is not None}
+    found = {
+        i: c
+        for i, s in enumerate(op.body)
+        if scanned_reduction(s) is None and (c := contraction(s)) is not None
+    }
     contract = {i: (found[i], members) for i, members in separate(op, found).items()}
     tiled: dict[int, Tiled] = {}
+    scanned: dict[int, Scanned] = {}
     for i, s in enumerate(op.body):
+        scan = scanned_reduction(s)
         t = tiled_reduction(s)
-        if t is not None and i not in contract:
+        if scan is not None:
+            scanned[i] = scan
+        elif t is not None and i not in contract:
             tiled[i] = t
-    return Plan(target, tiled, contract)
+    return Plan(target, tiled, contract, scanned)
 
 
 def _names(x: Expr) -> set[str]:
@@ -107,3 +126,26 @@ def tiled_reduction(s: Statement) -> Tiled | None:
             # A sum that is no product reads each element once: it follows memory, which runs along the last index.
             return Tiled(n, k, x) if product or plain_index(x.index[-1]) == n else None
     return None
+
+
+def scanned_reduction(s: Statement) -> Scanned | None:
+    """The running value of `y[…, i] = sum[j](f(j) if j <= i else 0)` (any fold; `j >= i` runs back), else None."""
+    a = s.assign
+    if not isinstance(a.value, Reduce) or a.mode != "=" or a.guard is not None or s.recur:
+        return None
+    body = a.value.body
+    if a.value.kind in ("argmax", "argmin") or len(s.reduced) != 1 or not s.axes:
+        return None
+    if not isinstance(body, Select) or not isinstance(body.test, Cmp) or body.dtype is None:
+        return None
+    j, over = s.reduced[0]
+    i = s.axes[-1]
+    if i.pack or over.pack or over.extent != i.extent or plain_index(a.target.index[-1]) != i.name:
+        return None
+    unit = identity(a.value.kind, body.dtype)
+    if not (isinstance(body.other, Num) and body.other.value == unit.value):
+        return None
+    ends = (plain_index(body.test.left), plain_index(body.test.right))
+    if body.test.op not in ("<=", ">=") or set(ends) != {i.name, j} or i.name in _names(body.then):
+        return None
+    return Scanned(i.name, j, (body.test.op == ">=") == (ends[0] == j))

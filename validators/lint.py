@@ -556,7 +556,7 @@ def _is_helper(c: Any) -> bool:
     return (
         file is not None
         and Path(file.name).parent == folder
-        and Path(file.name).name in ("kernel.h", "scalar.h", "gemm.h")
+        and Path(file.name).name in ("kernel.h", "scalar.h", "vmath.h", "gemm.h")
     )
 
 

@@ -43,7 +43,7 @@ def _headers(names: tuple[str, ...]) -> str:
     return "\n".join(normalised((folder / n).read_text(encoding="utf-8")) for n in names)
 
 
-def symbol_of(text: str, dialect: str, headers: tuple[str, ...] = ("scalar.h", "kernel.h")) -> str:
+def symbol_of(text: str, dialect: str, headers: tuple[str, ...] = ("scalar.h", "vmath.h", "kernel.h")) -> str:
     """`ow_` and 16 hex digits for a text in which the symbol is still the placeholder."""
     digest = hashlib.sha256("\0".join((normalised(text), _headers(headers), dialect)).encode()).hexdigest()
     return f"ow_{digest[:16]}"
@@ -57,7 +57,7 @@ def emit(op: BoundOp, dialect: str) -> KernelText:
         raise LowerError(f"no CPU dialect `{dialect}`", hint=f"dialects: {', '.join(DIALECTS)}")
     body = print_cpu(lower(op, "cpu"), dialect, _PLACEHOLDER)
     contracts = "owk_gemm_tile" in body
-    headers = ("scalar.h", "kernel.h", *(("gemm.h",) if contracts else ()))
+    headers = ("scalar.h", "vmath.h", "kernel.h", *(("gemm.h",) if contracts else ()))
     symbol = symbol_of(body, dialect, headers)
     head = f"// {op.name}  [{op.key.show()}]  {dialect}\n"
     text = head + HEADER + (GEMM_HEADER if contracts else "") + "\n" + body.replace(_PLACEHOLDER, symbol)

@@ -50,6 +50,8 @@ from ..loops import (
     LoopProgram,
     LoopStmt,
     Operand,
+    ScanBegin,
+    ScanStep,
     Set,
     Store,
     Stride,
@@ -178,6 +180,7 @@ class CLike:
         ] = {}  # name -> walk, position, operand, counter of a flat run
         self.shadows: dict[Stride, str] = {}
         self.cell = ""  # the text of a contraction's sum, inside its epilogue
+        self.expanded: dict[str, str] = {}  # scalars that are an array over columns: name -> its element
 
     # -------------------------------------------------------------------------------------------- text
     def line(self, text: str) -> None:
@@ -276,7 +279,7 @@ class CLike:
             _, _, operand, counter = self.operands[n]
             if counter:
                 return f"{operand.name} + {counter} * {operand.name}_s", _ADD
-        return n, _ATOM
+        return self.expanded.get(n, n), _ATOM
 
     def number(self, x: Num) -> tuple[str, int]:
         d = compute_dtype(_dtype(x))
@@ -541,10 +544,11 @@ class CLike:
         if mode == "*=":
             text = f"{old} * {self.expr(value, _MUL + 1)}"
             return f"({compute_type(c)})({text})" if c in _SMALL else text
+        if mode in ("any", "all") or (mode in ("max", "min") and c is DType.BOOL):
+            # No short circuit: both sides are there, and without a branch the loop is a vector's.
+            return f"{old} {'|' if mode in ('any', 'max') else '&'} ({self.expr(value)})"
         if mode in ("max", "min"):
             return f"owk_{mode}_{c}({self.expr(value)}, {old})"
-        if mode in ("any", "all"):
-            return f"{old} {'||' if mode == 'any' else '&&'} {self.expr(value, _REL)}"
         raise LowerError(f"{self.p.op.name}: no text for update mode `{mode}`")
 
     # -------------------------------------------------------------------------------------------- statements
@@ -586,6 +590,11 @@ class CLike:
                 self.line(f"OwkArg<{compute_type(d)}> {n} = {{0, 0, 0}};")
             case ArgStep(name=n, kind=k, value=v, at=at):
                 self.line(f"{n} = owk_{k}({n}, {self.expr(v)}, {self.expr(at)});")
+            case ScanBegin(kind=k, dtype=d):
+                for state in self.scan_state(s):
+                    self.line(f"{compute_type(d)} {state} = {self.expr(identity(k, d))};")
+            case ScanStep():
+                self.scan_step(s)
             case Tile():
                 self.tile(s)
 
@@ -623,26 +632,50 @@ class CLike:
     def error(self) -> str:
         return "e.error"
 
-    def loop(self, s: For) -> None:
+    def loop(self, s: For, body: Callable[[], None] | None = None) -> None:
+        """A counted loop; `body` prints what is in it (its statements)."""
         lo, hi = self.expr(s.lo), self.expr(s.hi, _REL + 1)
         step = f"{s.var} += {s.step}" if s.step != 1 else f"++{s.var}"
         head = f"for (int64_t {s.var} = {lo}; {s.var} < {hi}; {step}) {{"
         if s.step < 0:
             head = f"for (int64_t {s.var} = {hi} - 1; {s.var} >= {lo}; --{s.var}) {{"
+        if body is None and self.arg_loop(s, lo, hi):
+            return
         if s.kind == "simd" and self.ivdep:
             self.line(self.ivdep)
         with self.indented(head, skip="continue;"):
-            self.block(s.body)
+            if body is None:
+                self.block(s.body)
+            else:
+                body()
+
+    def arg_loop(self, s: For, lo: str, hi: str) -> bool:
+        """A loop that only looks for the place of an extreme value: several candidates at once."""
+        last = s.body[-1] if s.body else None
+        if not isinstance(last, ArgStep) or s.step != 1 or not all(isinstance(x, Let) for x in s.body[:-1]):
+            return False
+        ctype, found = compute_type(_dtype(last.value)), f"{last.name}_run"
+        with self.indented(
+            f"const OwkArg<{ctype}> {found} = owk_{last.kind}_run<{ctype}>({lo}, {hi}, "
+            f"[&]([[maybe_unused]] int64_t {s.var}) {self.inline}-> {ctype} {{",
+            "});",
+        ):
+            self.block(s.body[:-1])
+            self.line(f"return {self.expr(last.value)};")
+        with self.indented(f"if ({found}.seen) {{"):
+            self.line(f"[[maybe_unused]] const int64_t {s.var} = {found}.at;")
+            self.line(f"{last.name} = owk_{last.kind}({last.name}, {found}.value, {self.expr(last.at)});")
+        return True
 
     # -------------------------------------------------------------------------------------------- walks
-    def pointer(self, w: Walk, k: int, o: Operand) -> str:
-        """The declaration of what operand `k` is at this step of the walk."""
+    def pointer(self, w: Walk, k: int, o: Operand, along: bool = False) -> str:
+        """The declaration of what operand `k` is at this step of the walk (`along`: for a run's first element)."""
         at = f"a{w.id}.at[{k}]"
         if o.kind != "element":
             return f"[[maybe_unused]] const int64_t {o.name} = {at};"
         t = self.p.op.tensor(o.tensor)
         base = self.base(o.tensor) if o.base == self.tensor_name(o.tensor) else o.base
-        if o.base in self.operands and self.operands[o.base][3]:
+        if not along and o.base in self.operands and self.operands[o.base][3]:
             raise LowerError(f"{self.p.op.name}: a walk inside a run")
         const = "const " if t.role == "input" else ""
         return f"[[maybe_unused]] {const}{storage_type(t.dtype)}* const {o.name} = {base} + {at};"
@@ -738,21 +771,36 @@ class CLike:
     def joined_text(self, kind: str, d: DType, a: str, b: str) -> str:
         return self.combined(a, {"sum": "+=", "prod": "*="}.get(kind, kind), Local(b, dtype=d), d)
 
-    def blocked(self, s: Accumulate) -> bool:
+    def blocked(self, s: Accumulate | ScanBegin | ScanStep) -> bool:
         return s.kind == "sum" and s.dtype.is_inexact
+
+    def terms(self, loop: For | Walk) -> str:
+        """How many steps a loop has."""
+        if isinstance(loop, Walk):
+            return f"e.w{loop.id}.total"
+        return f"{self.expr(loop.hi, _ADD)} - {self.expr(loop.lo, _ADD + 1)}"
+
+    def scan_state(self, s: ScanBegin | ScanStep) -> list[str]:
+        """The variables of a running reduction; a sum keeps what its additions lost beside it."""
+        return [f"{s.name}_at", f"{s.name}_lost"] if self.blocked(s) else [f"{s.name}_at"]
+
+    def scan_step(self, s: ScanStep, element: str = "", into: str = "") -> None:
+        """`element` picks this column's state, `into` is where the value goes (default: a new scalar)."""
+        state = [f"{n}{element}" for n in self.scan_state(s)]
+        target = into or f"const {compute_type(s.dtype)} {s.into}"
+        if self.blocked(s):
+            self.line(f"{target} = owk_scan({state[0]}, {state[1]}, {self.expr(s.value)});")
+            return
+        self.line(f"{state[0]} = {self.joined(s.kind, s.dtype, state[0], s.value)};")
+        self.line(f"{target} = {state[0]};")
 
     def accumulate(self, s: Accumulate) -> None:
         if s.leaf:
             self.leaf_sum(s) if isinstance(s.loop, For) else self.run_sum(s)
             return
         ctype = compute_type(s.dtype)
-        count = (
-            f"e.w{s.loop.id}.total"
-            if isinstance(s.loop, Walk)
-            else f"{self.expr(s.loop.hi, _ADD)} - {self.expr(s.loop.lo, _ADD + 1)}"
-        )
         if self.blocked(s):
-            self.line(f"OwkCascade<{ctype}> {s.name}_c({count});")
+            self.line(f"OwkCascade<{ctype}> {s.name}_c({self.terms(s.loop)});")
         else:
             self.line(f"{ctype} {s.name} = {self.expr(identity(s.kind, s.dtype))};")
 
@@ -794,8 +842,10 @@ class CLike:
         unit = self.expr(identity(s.kind, s.dtype))
         if self.blocked(s):
             yield f"owk_sum<{ctype}>({lo}, {hi}, {step}", "})"
-        elif s.kind in ("max", "min") and s.dtype is not DType.BOOL:
+        elif s.kind in ("max", "min", "any", "all"):
             join = self.joined_text(s.kind, s.dtype, "p", "q")
+            ctype = "uint8_t" if s.dtype is DType.BOOL else ctype  # vectors have no bool
+            step = step.replace("bool", ctype)
             yield (
                 f"owk_fold_lanes<{ctype}>({lo}, {hi}, {unit}, {step}",
                 f"}}, []({ctype} p, {ctype} q) {self.inline}{{ return {join}; }})",

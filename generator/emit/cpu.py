@@ -11,6 +11,7 @@ from ..expr import Expr
 from ..loops import LoopProgram, LoopStmt, Nest
 from . import gemm
 from .c_like import CLike, unit_strides
+from .columns import Columns, fits, unit_votes
 from .prologue import Prologue, walks_in
 
 __all__ = ["DIALECTS", "Cpu", "print_cpu"]
@@ -105,6 +106,36 @@ def _nest(c: CLike, n: Nest, name: str) -> None:
 
     _body(c, head, f"static void {name}(void* ctx, int64_t lo, int64_t hi, int32_t thread) {{", whole)
     c.shadows = saved
+    if _by_columns(c, n):
+        _columns(c, n, name)
+
+
+def _by_columns(c: CLike, n: Nest) -> bool:
+    return fits(n, frozenset(b.tensor for b in c.p.buffers if b.scope != "global")) and bool(
+        unit_votes(c, n)[0]
+    )
+
+
+def _columns(c: CLike, n: Nest, name: str) -> None:
+    """The second text of a nest of rows: see columns.py."""
+    c.line("")
+    c.line("// the same, many rows at once")
+    c.operands = {}
+    c.expanded = {}
+
+    def body() -> None:
+        c.line("Env& e = *static_cast<Env*>(ctx);")
+        at = len(c.lines)
+        c.line("(void)thread;")
+        c.block(n.body[:-1])
+        w = n.walk
+        c.line(f"OwkAt<{c.width(w)}> a{w.id};")
+        c.line(f"owk_seek(e.w{w.id}, lo, a{w.id});")
+        Columns(c, w).steps("lo", "hi")
+        c.lines[at:at] = [f"{c.pad}{text}" for text in c.used.values()]
+        c.used = {}
+
+    _body(c, [], f"static void {name}_columns(void* ctx, int64_t lo, int64_t hi, int32_t thread) {{", body)
 
 
 def _launch(c: CLike, pro: Prologue, n: Nest, name: str) -> None:
@@ -123,6 +154,10 @@ def _launch(c: CLike, pro: Prologue, n: Nest, name: str) -> None:
     if units:
         test = " && ".join(f"{c.stride(s)} == 1" for s in units)
         fn = f"{test} ? {name}<true> : {name}<false>"
+    if _by_columns(c, n):
+        inner, outer = (" + ".join(f"owk_in_line({x})" for x in votes) for votes in unit_votes(c, n))
+        width = f"e.w{n.walk.id}.dim[e.w{n.walk.id}.rank - 1]"
+        fn = f"{width} >= OWK_LANES / 4 && {outer} > {inner} ? {name}_columns : {fn}"
     total = f"e.w{n.walk.id}.total"
     if n.parallel:
         c.line(f"owk_parallel(c, {total}, {c.expr(n.work)}, {fn}, &e);")

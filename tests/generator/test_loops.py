@@ -20,6 +20,8 @@ from opwright.generator.loops import (
     Let,
     Local,
     LoopProgram,
+    ScanBegin,
+    ScanStep,
     Set,
     Store,
     Tile,
@@ -166,14 +168,47 @@ def test_a_guard_narrows_the_loop() -> None:
             """inputs: {x: "T[N]"}
 outputs: {y: "T[N]"}
 compute: |
-  y[i] = T(sum[j](A(x[j]) if j <= i else 0))
+  y[i] = T(sum[j](A(x[j]) if j < i else 0))
 """,
             {"x": 1},
         )
     )
     loop = find(p, Accumulate)[0].loop
     assert isinstance(loop, For)
-    assert "min(N, i + 1)" in show_loops(p)
+    assert "min(N, i)" in show_loops(p)
+
+
+def running(test: str, kind: str = "sum", value: str = "A(x[j])", unit: str = "0") -> LoopProgram:
+    return lower(
+        normal(
+            f"""inputs: {{x: "T[N]"}}
+outputs: {{y: "T[N]"}}
+compute: |
+  y[i] = T({kind}[j]({value} if {test} else {unit}))
+""",
+            {"x": 1},
+            dtype="bf16",
+        )
+    )
+
+
+@pytest.mark.parametrize(("test", "step"), [("j <= i", 1), ("i >= j", 1), ("j >= i", -1), ("i <= j", -1)])
+def test_a_prefix_is_a_running_reduction(test: str, step: int) -> None:
+    p = running(test)
+    assert not find(p, Accumulate)
+    (begin,), (made,), (loop,) = find(p, ScanBegin), find(p, ScanStep), find(p, For)
+    assert begin.name == made.name
+    assert loop.step == step
+    assert isinstance(loop.body[-1], Store)
+
+
+@pytest.mark.parametrize(
+    ("test", "value"), [("j < i", "A(x[j])"), ("j <= i", "A(x[i]) * A(x[j])"), ("j <= i + 1", "A(x[j])")]
+)
+def test_what_is_no_prefix_is_summed_anew(test: str, value: str) -> None:
+    p = running(test, value=value)
+    assert not find(p, ScanBegin)
+    assert find(p, Accumulate)
 
 
 def test_a_guard_proves_an_index() -> None:
@@ -267,7 +302,7 @@ def test_invariants_leave_the_loop() -> None:
             """inputs: {x: "T[M, N]", g: "T[M]"}
 outputs: {y: "T[M, N]"}
 compute: |
-  y[m, n] = T(sum[k in N](A(x[m, k]) * exp(A(g[m])) if k <= n else 0))
+  y[m, n] = T(sum[k in N](A(x[m, k]) * exp(A(g[m])) if k < n else 0))
 """,
             {"x": 2, "g": 1},
         )

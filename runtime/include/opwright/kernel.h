@@ -80,16 +80,19 @@ OWK_FN A owk_fold(int64_t lo, int64_t hi, A acc, F step) {
   for (int64_t j = lo; j < hi; ++j) acc = step(acc, j);
   return acc;
 }
-/* For max and min, whose order does not matter. */
+/* For max, min, any and all, whose order does not matter: two vectors of 512 bits at once. */
 template <class A, class F, class J>
 OWK_FN A owk_fold_lanes(int64_t lo, int64_t hi, A init, F step, J join) {
-  A lane[OWK_LANES];
-  for (int t = 0; t < OWK_LANES; ++t) lane[t] = init;
+  constexpr int lanes = sizeof(A) < 8 ? 128 / (int)sizeof(A) : 16;
+  A lane[lanes];
+  for (int t = 0; t < lanes; ++t) lane[t] = init;
   int64_t j = lo;
-  for (; j + OWK_LANES <= hi; j += OWK_LANES)
-    for (int t = 0; t < OWK_LANES; ++t) lane[t] = step(lane[t], j + t);
+  for (; j + lanes <= hi; j += lanes) {
+    OWK_UNROLL
+    for (int t = 0; t < lanes; ++t) lane[t] = step(lane[t], j + t);
+  }
   for (int t = 0; j < hi; ++j, ++t) lane[t] = step(lane[t], j);
-  for (int w = OWK_LANES / 2; w > 0; w /= 2)
+  for (int w = lanes / 2; w > 0; w /= 2)
     for (int t = 0; t < w; ++t) lane[t] = join(lane[t], lane[t + w]);
   return lane[0];
 }
@@ -129,7 +132,74 @@ OWK_FN OwkArg<A> owk_argmin(OwkArg<A> acc, A v, int64_t at) {
   return take ? OwkArg<A>{v, at, 1} : acc;
 }
 
+/* The first extreme value of one counted loop; value(j) is a candidate.  Each lane keeps its own first one and the
+ * step at which it came; the lanes are compared at the end. */
+#define OWK_ARG_RUN(NAME, OP)                                                                                       \
+  template <class A, class F>                                                                                       \
+  OWK_FN OwkArg<A> owk_##NAME##_run(int64_t lo, int64_t hi, F value) {                                              \
+    constexpr int lanes = 2 * OWK_LANES;                                                                            \
+    OwkArg<A> best = {0, 0, 0};                                                                                     \
+    for (int64_t b = lo; b < hi;) {                                                                                 \
+      const int32_t steps = (int32_t)owk_least((hi - b) / lanes, 1 << 30);                                          \
+      if (steps < 2) {                                                                                              \
+        const int64_t end = owk_least(hi, b + lanes);                                                               \
+        for (; b < end; ++b) best = owk_##NAME(best, value(b), b);                                                  \
+        continue;                                                                                                   \
+      }                                                                                                             \
+      A lane[lanes];                                                                                                \
+      int32_t step[lanes];                                                                                          \
+      for (int t = 0; t < lanes; ++t) lane[t] = value(b + t), step[t] = 0;                                          \
+      for (int32_t k = 1; k < steps; ++k)                                                                           \
+        for (int t = 0; t < lanes; ++t) {                                                                           \
+          const A v = value(b + (int64_t)k * lanes + t);                                                            \
+          const bool take = ((v OP lane[t]) | (v != v)) & (lane[t] == lane[t]);                                     \
+          lane[t] = take ? v : lane[t];                                                                             \
+          step[t] = take ? k : step[t];                                                                             \
+        }                                                                                                           \
+      OwkArg<A> here = {lane[0], b + (int64_t)step[0] * lanes, 1};                                                  \
+      for (int t = 1; t < lanes; ++t) {                                                                             \
+        const int64_t at = b + (int64_t)step[t] * lanes + t;                                                        \
+        const bool better = ((lane[t] OP here.value) | (lane[t] != lane[t])) & (here.value == here.value);          \
+        const bool same = (lane[t] == here.value) | ((lane[t] != lane[t]) & (here.value != here.value));            \
+        if (better || (same && at < here.at)) here = {lane[t], at, 1};                                              \
+      }                                                                                                             \
+      best = owk_##NAME(best, here.value, here.at);                                                                 \
+      b += (int64_t)steps * lanes;                                                                                  \
+    }                                                                                                               \
+    return best;                                                                                                    \
+  }
+OWK_ARG_RUN(argmax, >)
+OWK_ARG_RUN(argmin, <)
+
+/* The same for one of many candidates side by side: `at` is -1 before the first. */
+template <class A>
+OWK_FN void owk_take_argmax(A& value, int64_t& best, A v, int64_t at) {
+  const bool take = (best < 0) | (((v > value) | (v != v)) & (value == value));
+  value = take ? v : value;
+  best = take ? at : best;
+}
+template <class A>
+OWK_FN void owk_take_argmin(A& value, int64_t& best, A v, int64_t at) {
+  const bool take = (best < 0) | (((v < value) | (v != v)) & (value == value));
+  value = take ? v : value;
+  best = take ? at : best;
+}
+
+/* A running sum with what its additions lost (Knuth's two-sum): off by some u of sum|x| however many terms it has.
+ * Once it is inf or nan, so is what was lost, and the sum alone is the answer. */
+template <class A>
+OWK_FN A owk_scan(A& sum, A& lost, A x) {
+  const A next = sum + x;
+  const A part = next - sum;
+  lost = lost + ((sum - (next - part)) + (x - part));
+  sum = next;
+  const A value = next + lost;
+  return value == value ? value : next;
+}
+
 /* ---- packs and walks ---- */
+/* Whether elements this far apart are read by whole vectors. */
+static inline int owk_in_line(int64_t step) { return step == 0 || step == 1; }
 typedef struct {
   int32_t rank;
   int64_t dim[OW_MAX_RANK];

@@ -125,6 +125,61 @@ def row_cases() -> None:
         case(f"cumsum {dt} dim 0", specs.CUMSUM, {"x": x}, {"dim": -2}, np.cumsum(x, 0).astype(x.dtype))
 
 
+def column_cases() -> None:
+    """Rows that lie across memory: many are taken at once (`columns.py`), with tails of every kind."""
+    for dt in ("f32", "bf16", "f64", "i64", "u8"):
+        for shape in [(37, 16), (37, 45), (300, 130), (2, 37, 33)]:
+            x = ints(*shape, lo=0, hi=9, dtype=dt)
+            axis = len(shape) - 2
+            out = x.dtype if dt in ("f32", "bf16", "f64") else np.int64
+            want = wide(x).sum(axis).astype(out)
+            case(f"columns sum {dt} {shape}", specs.SUM, {"x": x}, {"dim": (axis,)}, want)
+            x = ints(*shape, lo=0, hi=99, dtype=dt)
+            want = np.argmax(wide(x), axis)
+            case(f"columns argmax {dt} {shape}", specs.ARGMAX, {"x": x}, {"dim": axis}, want)
+            case(f"columns amax {dt} {shape}", specs.AMAX, {"x": x}, {"dim": (axis,)}, x.max(axis))
+            x = ints(*shape, lo=0, hi=3, dtype=dt)
+            want = np.cumsum(wide(x), axis).astype(x.dtype)
+            case(f"columns cumsum {dt} {shape}", specs.CUMSUM, {"x": x}, {"dim": axis}, want)
+    x = np.abs(randn(5, 40, 4, 33))
+    case(
+        "columns sum of two axes",
+        specs.SUM,
+        {"x": x},
+        {"dim": (0, 2)},
+        wide(x).sum((0, 2)).astype(x.dtype),
+        tol=2e-6,
+    )
+    x = np.abs(randn(70, 50))
+    x[3, ::2], x[60, ::3] = np.nan, np.inf
+    with np.errstate(invalid="ignore"):
+        case("columns argmax nan", specs.ARGMAX, {"x": x}, {"dim": 0}, np.argmax(x, 0))
+        case("columns amax nan", specs.AMAX, {"x": x}, {"dim": (0,)}, x.max(0))
+        case(
+            "columns cumsum nan",
+            specs.CUMSUM,
+            {"x": x},
+            {"dim": 0},
+            np.cumsum(wide(x), 0).astype(x.dtype),
+            tol=2e-6,
+        )
+        case(
+            "rows cumsum nan",
+            specs.CUMSUM,
+            {"x": x},
+            {"dim": 1},
+            np.cumsum(wide(x), 1).astype(x.dtype),
+            tol=2e-6,
+        )
+    for n in (31, 32, 63, 64, 65, 200, 1000):  # argmax: lanes, steps, tails; the first of equals
+        x = ints(3, n, lo=0, hi=4, dtype="f32")
+        case(f"argmax of {n}", specs.ARGMAX, {"x": x}, {}, np.argmax(x, 1))
+        x = x.copy()
+        x[1, n // 2 :] = np.nan
+        case(f"argmax nan of {n}", specs.ARGMAX, {"x": x}, {}, np.argmax(x, 1))
+        case(f"amax nan of {n}", specs.AMAX, {"x": x}, {"dim": (1,)}, x.max(1))
+
+
 def reduce_cases() -> None:
     for dt in ("f32", "i32", "bool", "f64", "bf16", "c64"):
         for shape in [(2, 3, 4, 5), (70, 3)]:
@@ -446,6 +501,7 @@ def other_cases() -> None:
 
 add_cases()
 row_cases()
+column_cases()
 reduce_cases()
 contract_cases()
 window_cases()
