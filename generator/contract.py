@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from .bound import Axis, BoundOp, Statement, Tensor
-from .expr import Bin, Call, Expr, Fold, Load, Name, Num, Reduce, children, walk
-from .loops import Cell, Contract, Factor, Let, Nest, Store, Walk, WalkAxis
+from .expr import And, Bin, Call, Cmp, Expr, Fold, Load, Name, Num, Reduce, Select, Star, children, walk
+from .loops import Cell, Check, Contract, Factor, Let, Local, LoopStmt, Nest, Store, Walk, WalkAxis
 from .normal import plain_index
 from .simplify import loads
 from .types import DType
@@ -28,7 +28,21 @@ if TYPE_CHECKING:
     from .fusion import Stmt
     from .lower import _Lowering
 
-__all__ = ["Contraction", "contract_nest", "contraction", "separate"]
+__all__ = ["Contraction", "below", "conjuncts", "contract_nest", "contraction", "separate"]
+
+
+def conjuncts(x: Expr) -> list[Expr]:
+    return [c for y in x.xs for c in conjuncts(y)] if isinstance(x, And) else [x]
+
+
+def below(x: Expr) -> tuple[Expr, Expr, int] | None:
+    """A comparison as (a, b, d): a + d <= b."""
+    match x:
+        case Cmp(op="<=", left=a, right=b) | Cmp(op=">=", left=b, right=a):
+            return a, b, 0
+        case Cmp(op="<", left=a, right=b) | Cmp(op=">", left=b, right=a):
+            return a, b, 1
+    return None
 
 
 @dataclass(frozen=True)
@@ -271,6 +285,11 @@ def _walks(low: _Lowering, outside: Sequence[Axis], inside: Sequence[Axis], body
 
 
 def _factor(low: _Lowering, x: Expr, own: Sequence[Axis], sums: Sequence[Axis]) -> Factor:
+    window = _window(x, {a.name for a in own})
+    if window is not None:
+        found = _window_factor(low, window, own, sums)
+        if found is not None:
+            return found
     value: list[Expr] = []
 
     def element() -> None:
@@ -278,6 +297,85 @@ def _factor(low: _Lowering, x: Expr, own: Sequence[Axis], sums: Sequence[Axis]) 
 
     made = _walks(low, sums, own, element)
     return Factor(made, value[0])
+
+
+@dataclass(frozen=True)
+class _Window:
+    """`value`, a load with casts, where all of `numbers` are at least 0 (that is, where all of `facts` hold)."""
+
+    value: Expr
+    numbers: tuple[Expr, ...]
+    facts: tuple[Expr, ...]
+
+
+def _window(x: Expr, own: set[str]) -> _Window | None:
+    """A guarded load whose place and guard are linear in the factor's own indices: a window slid over memory."""
+    casts: list[Call] = []
+    while isinstance(x, Call) and len(x.args) == 1 and x.fn in {d.value for d in DType}:
+        casts.append(x)
+        x = x.args[0]
+    if not isinstance(x, Select) or not isinstance(x.other, Num) or x.other.value != 0:
+        return None
+    load = _bare(x.then)
+    if not isinstance(load, Load) or not all(_linear(e, own) for e in load.index):
+        return None
+    numbers: list[Expr] = []
+    facts = conjuncts(x.test)
+    for f in facts:
+        side = below(f)
+        if side is None or not (_linear(side[0], own) and _linear(side[1], own)):
+            return None
+        a, b, d = side
+        if a.dtype is not DType.I64 or b.dtype is not DType.I64:
+            return None
+        numbers.append(_less(_less(b, a), Num(d, dtype=DType.I64)))
+    value = x.then
+    for c in reversed(casts):
+        value = replace(c, args=(value,))
+    return _Window(value, tuple(numbers), tuple(facts))
+
+
+def _less(a: Expr, b: Expr) -> Expr:
+    return a if isinstance(b, Num) and b.value == 0 else Bin("-", a, b, dtype=DType.I64)
+
+
+def _linear(e: Expr, own: set[str]) -> bool:
+    """Whether an integer expression changes evenly with each of the indices `own`."""
+    if not _names(e) & own:
+        return True
+    match e:
+        case Name(kind="index") | Star():
+            return True
+        case Bin(op="+" | "-", left=a, right=b):
+            return _linear(a, own) and _linear(b, own)
+        case Bin(op="*", left=a, right=b):
+            return (_linear(a, own) and not _names(b) & own) or (_linear(b, own) and not _names(a) & own)
+    return False
+
+
+def _window_factor(low: _Lowering, w: _Window, own: Sequence[Axis], sums: Sequence[Axis]) -> Factor | None:
+    """The factor of a window; None where more than checks of what a run has in common stands between."""
+    made: list[tuple[tuple[Expr, ...], list[LoopStmt], Expr]] = []
+
+    def element() -> None:
+        numbers = tuple(low.value(e) for e in w.numbers)
+        stmts, value = low.block(list(w.facts), lambda: _element(low, w.value))
+        assert value is not None
+        made.append((numbers, stmts, value))
+
+    walk_ = _walks(low, sums, own, element)
+    inner = walk_.body[-1]
+    assert isinstance(inner, Walk)
+    numbers, stmts, value = made[0]
+    moving = {o.name for o in inner.operands}
+    checks = [s for s in stmts if isinstance(s, Check) and not _locals(s.index) & moving]
+    if inner.body or len(checks) < len(stmts):
+        return None
+    return Factor(walk_, value, numbers, tuple(checks))
+
+
+def _locals(x: Expr) -> set[str]:
+    return {n.id for n in walk(x) if isinstance(n, Local)}
 
 
 def _element(low: _Lowering, x: Expr) -> Expr:

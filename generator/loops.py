@@ -282,10 +282,15 @@ class Tile:
 class Factor:
     """One factor of a contraction: a walk over the sum's axes around a flat one over the factor's own; `value` each
     time.
+
+    window  `value` is an element of memory where all of these are at least 0, and 0 elsewhere; along a run the place
+            of the element and these numbers change evenly.  `checks` hold for all elements of a run alike
     """
 
     walk: Walk
     value: Expr
+    window: tuple[Expr, ...] = ()
+    checks: tuple[Check, ...] = ()
 
     @property
     def own(self) -> Walk:
@@ -512,7 +517,8 @@ def verify(p: LoopProgram) -> None:
                     for e in (*es, *((limit,) if limit is not None else ())):
                         expr(e, scope)
                     for f in (left, right):
-                        own = replace(f.own, body=(*f.own.body, Let("#value", f.value)))
+                        ends = [Let("#value", x) for x in (*f.window, f.value)]
+                        own = replace(f.own, body=(*f.own.body, *f.checks, *ends))
                         block((replace(f.walk, body=(*f.walk.body[:-1], own)),), scope)
                     block((last,), scope)
 
@@ -631,8 +637,9 @@ def _show_contract(s: Contract, pad: str, out: list[str]) -> None:
         out.append(f"{pad}  {name} {_walk(f.walk)}")
         _show(f.walk.body[:-1], pad + "    ", out)
         out.append(f"{pad}    {_walk(own)}")
-        _show(own.body, pad + "      ", out)
-        out.append(f"{pad}      yield {_text(f.value)}")
+        _show((*own.body, *f.checks), pad + "      ", out)
+        where = " and ".join(f"0 <= {_text(x)}" for x in f.window)
+        out.append(f"{pad}      yield {_text(f.value)}{f' where {where}' if where else ''}")
     _show((s.epilogue,), pad + "  ", out)
 
 

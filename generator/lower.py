@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from .bound import Axis, BoundOp, Rule, Tensor
-from .contract import Contraction, contract_nest
+from .contract import Contraction, below, conjuncts, contract_nest
 from .errors import LowerError
 from .expr import (
     FUNCTIONS,
@@ -220,6 +220,9 @@ _RESERVED = frozenset(
         "gemm",
         "scratch",
         "start",
+        "first",
+        "last",
+        "place",
         "sums",
         "sums_row",
         "sums_stride",
@@ -230,6 +233,7 @@ _RESERVED = frozenset(
         "to",
         "at",
         "width",
+        "jump",
         "i0",
         "i1",
         "k0",
@@ -342,10 +346,6 @@ def _count(a: Axis) -> Expr:
     return Fold("prod", a.extent, dtype=DType.I64)
 
 
-def _conjuncts(x: Expr) -> list[Expr]:
-    return [c for y in x.xs for c in _conjuncts(y)] if isinstance(x, And) else [x]
-
-
 _NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
@@ -353,22 +353,12 @@ def _negated(x: Expr) -> list[Expr]:
     """What is known where `x` does not hold, as far as it is a list of facts."""
     match x:
         case Not(x=inner):
-            return _conjuncts(inner)
+            return conjuncts(inner)
         case Cmp(op=op, left=a, right=b) if op in _NEGATED:
             return [Cmp(_NEGATED[op], a, b, dtype=DType.BOOL)]
         case Or(xs=xs):
             return [f for y in xs for f in _negated(y)]
     return []
-
-
-def _below(x: Expr) -> tuple[Expr, Expr, int] | None:
-    """A comparison as (a, b, d): a + d <= b."""
-    match x:
-        case Cmp(op="<=", left=a, right=b) | Cmp(op=">=", left=b, right=a):
-            return a, b, 0
-        case Cmp(op="<", left=a, right=b) | Cmp(op=">", left=b, right=a):
-            return a, b, 1
-    return None
 
 
 def _shift(x: Expr) -> tuple[Expr, int]:
@@ -888,7 +878,7 @@ class _Lowering:
             self.write(t, s)
             return
         test = self.value(a.guard)
-        out, _ = self.block(_conjuncts(a.guard), lambda: self.write(t, s))
+        out, _ = self.block(conjuncts(a.guard), lambda: self.write(t, s))
         self.emit(If(test, tuple(out)))
 
     def write(self, t: Tensor, s: Stmt) -> None:
@@ -976,7 +966,7 @@ class _Lowering:
             case Select(test=t, then=a, other=b):
                 test = self.value(t)
                 name = self.name("pick")  # before its branches are written: a name within must be another
-                first, va = self.block(_conjuncts(t), lambda: self.value(a))
+                first, va = self.block(conjuncts(t), lambda: self.value(a))
                 second, vb = self.block(_negated(t), lambda: self.value(b))
                 assert va is not None
                 assert vb is not None
@@ -1003,7 +993,7 @@ class _Lowering:
         stop = isinstance(x, Or)
         out: list[Expr] = [self.value(xs[0])]
         for k in range(1, len(xs)):
-            facts = [f for y in xs[:k] for f in (_negated(y) if stop else _conjuncts(y))]
+            facts = [f for y in xs[:k] for f in (_negated(y) if stop else conjuncts(y))]
             name = self.name("pick")
             stmts, v = self.block(facts, lambda k=k: self.value(xs[k]))  # type: ignore[misc]
             assert v is not None
@@ -1162,7 +1152,7 @@ class _Lowering:
 
     def proven(self, e: Expr, extent: Expr) -> bool:
         """0 <= e < extent by the facts in force, or by the axis that e is an earlier place of."""
-        facts = [f for x in self.facts if (f := _below(x)) is not None]
+        facts = [f for x in self.facts if (f := below(x)) is not None]
         base, c = _shift(e)
         low = high = False
         if isinstance(e, Num) and isinstance(e.value, int):
@@ -1254,7 +1244,7 @@ class _Lowering:
             return body, bounds
         rest: list[Expr] = []
         order = [a.name for a in axes]
-        for c in _conjuncts(body.test):
+        for c in conjuncts(body.test):
             if not self.bound(c, axes, order, bounds):
                 rest.append(c)
         if not bounds:
@@ -1267,7 +1257,7 @@ class _Lowering:
     def bound(
         self, c: Expr, axes: list[Axis], order: list[str], bounds: dict[str, tuple[list[Expr], list[Expr]]]
     ) -> bool:
-        pairs = [_below(c)]
+        pairs = [below(c)]
         if isinstance(c, Cmp) and c.op == "==":
             pairs = [(c.left, c.right, 0), (c.right, c.left, 0)]
         done = False

@@ -96,8 +96,10 @@ def _factor(c: CLike, name: str, f: Factor, dtype: DType) -> None:
     w, own = f.walk, f.own
     outside = dict(c.operands)
     g, t = f"g{own.id}", f"t{own.id}"
+    jump = "int64_t jump, " if f.window else ""
     with c.indented(
-        f"const auto {name}_pack = [&]({ctype}* to, int64_t width, int64_t i0, int64_t i1, int64_t k0, int64_t k1) {{",
+        f"const auto {name}_pack = [&]({ctype}* to, int64_t width, {jump}int64_t i0, int64_t i1, int64_t k0, "
+        "int64_t k1) {",
         "};",
         skip="return;",
     ):
@@ -113,12 +115,45 @@ def _factor(c: CLike, name: str, f: Factor, dtype: DType) -> None:
                 c.line(c.pointer(w, i, o))
             c.enter(w)
             c.block(w.body[:-1])
-            c.line(f"{ctype}* const at = to + (g{w.id} - k0) * width - i0;")
+            start = f"to + (g{w.id} - k0) * width"
+            if f.window:
+                c.line(f"OwkCursor<{ctype}> at = {{{start}, width, jump, 0}};")
+            else:
+                c.line(f"{ctype}* const at = {start} - i0;")
             c.line(f"OwkAt<{c.width(own)}> a{own.id} = start;")
-            place = Elem("at", "", (Local(f"{g} + {t}"),), (Num(1, dtype=DType.I64),), dtype=dtype)
-            c.steps(replace(own, body=(*own.body, Store(place, "=", f.value))), "i0", "i1")
+            if f.window:
+                _window(c, f)
+            else:
+                place = Elem("at", "", (Local(f"{g} + {t}"),), (Num(1, dtype=DType.I64),), dtype=dtype)
+                c.steps(replace(own, body=(*own.body, Store(place, "=", f.value))), "i0", "i1")
     c.operands = outside
-    c.line(f"const auto {name} = owk_computed({name}_pack);")
+    c.line(f"const auto {name} = owk_{'windowed' if f.window else 'computed'}({name}_pack);")
+
+
+def _window(c: CLike, f: Factor) -> None:
+    """Runs of a window: which part of one lies inside is known from its ends, and that part is copied."""
+    own = f.own
+    g, t, n = f"g{own.id}", f"t{own.id}", f"n{own.id}"
+    with c.indented(f"for (int64_t {g} = i0; {g} < i1;) {{", skip="return;"):
+        c.run_head(own, "i1", g)
+        c.enter(own, t)
+        for o in own.operands:
+            c.line(
+                f"const int64_t {o.name}_s = e.w{own.id}.step[{c.operands[o.name][1]}][e.w{own.id}.rank - 1];"
+            )
+        c.line(f"int64_t first = 0, last = {n};")
+        for x in f.window:
+            c.line(f"owk_clip([&](int64_t {t}) {c.inline}{{ return {c.expr(x)}; }}, {n}, &first, &last);")
+        if f.checks:
+            with c.indented("if (first < last) {"):
+                c.block(f.checks)
+        value = _bare(f.value)
+        assert isinstance(value, Elem)
+        head, _, place = c.place(value).partition("[")
+        c.line(f"const auto place = [&](int64_t {t}) {c.inline}{{ return {place[:-1]}; }};")
+        c.line(f"owk_window(at, {n}, first, last, {head}, place(first), place(1) - place(0));")
+        c.line(f"owk_move(e.w{own.id}, a{own.id}, {n});")
+        c.line(f"{g} += {n};")
 
 
 def _in_place(c: CLike, name: str, f: Factor, x: Elem, dtype: DType) -> None:

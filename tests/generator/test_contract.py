@@ -118,3 +118,24 @@ compute: |
 """
     assert cuts(plain, {"a": 2, "x": 1}) == [("", "", "n")]
     assert cuts(plain.replace("A(a[n, k])", "exp(A(a[n, k]))"), {"a": 2, "x": 1}) == []
+
+
+WINDOW = """inputs: {x: "T[C, I]", w: "T[O, C, W]"}
+attrs: {stride: {type: int}, pad: {type: int}}
+let: {P: "(I + 2 * pad - W) // stride + 1"}
+outputs: {y: "T[O, P]"}
+compute: |
+  y[o, p in P] = T(sum[c, k](A(x[c, p * stride + k - pad] if 0 <= p * stride + k - pad < I else 0) * A(w[o, c, k])))
+"""
+
+
+def test_a_guarded_load_that_moves_evenly_is_a_window() -> None:
+    p = lower(normal(WINDOW, {"x": 2, "w": 3}, "bf16", stride=1, pad=0))
+    made = p.nests[0].contract
+    assert made is not None
+    assert len(made.right.window) == 2
+    assert not made.left.window
+    squared = WINDOW.replace("p * stride + k - pad]", "p * p + k - pad]")
+    made = lower(normal(squared, {"x": 2, "w": 3}, stride=1, pad=0)).nests[0].contract
+    assert made is not None
+    assert not made.right.window

@@ -120,8 +120,8 @@ typedef struct {
   int64_t outer, m0, m1, n0, n1;
 } OwkTile;
 
-#define OWK_TILE_ROWS 192
-#define OWK_TILE_BYTES 2048 /* of a row of sums */
+#define OWK_TILE_ROWS 384   /* at most */
+#define OWK_TILE_BYTES 1024 /* of a row of sums, at most */
 #define OWK_FEW_ROWS 16     /* up to here a factor is not packed where it can be read in line */
 #define OWK_GEMM_WORK 262144 /* terms that are worth a task of their own */
 
@@ -136,11 +136,15 @@ static inline int64_t owk_gemm_block(int64_t k) {
   while (b < k / b / 2) b *= 2;
   return b;
 }
+/* The size of even pieces of n of at most `most`, in whole units. */
+static inline int64_t owk_gemm_cut(int64_t n, int64_t most, int64_t unit) {
+  const int64_t pieces = owk_most(1, (n + most - 1) / most);
+  return owk_round_up((n + pieces - 1) / pieces, unit);
+}
 template <class A>
 static inline int64_t owk_gemm_bytes(int64_t m, int64_t n, int64_t k) {
-  const int64_t rows = owk_least(owk_round_up(m, OWK_MR), OWK_TILE_ROWS);
-  const int64_t columns =
-      owk_least(owk_round_up(n, (int64_t)OwkVector<A>::columns), OWK_TILE_BYTES / (int64_t)sizeof(A));
+  const int64_t rows = owk_gemm_cut(m, OWK_TILE_ROWS, OWK_MR);
+  const int64_t columns = owk_gemm_cut(n, OWK_TILE_BYTES / (int64_t)sizeof(A), OwkVector<A>::columns);
   const int64_t lanes = OwkVector<A>::lanes, block = owk_gemm_block(k);
   const int64_t packed = block * (columns + OWK_MR);
   const int64_t lines = OWK_FEW_ROWS * owk_round_up(k, lanes);
@@ -153,8 +157,8 @@ static inline void owk_gemm_plan(OwkGemm& g, int64_t outer, int64_t m, int64_t n
   g.n = n;
   g.k = k;
   g.block = owk_gemm_block(k);
-  g.rows = owk_least(owk_round_up(m, OWK_MR), OWK_TILE_ROWS);
-  g.columns = owk_least(owk_round_up(n, nr), OWK_TILE_BYTES / (int64_t)sizeof(A));
+  g.rows = owk_gemm_cut(m, OWK_TILE_ROWS, OWK_MR);
+  g.columns = owk_gemm_cut(n, OWK_TILE_BYTES / (int64_t)sizeof(A), nr);
   while (true) {
     g.down = m ? (m + g.rows - 1) / g.rows : 0;
     g.across = n ? (n + g.columns - 1) / g.columns : 0;
@@ -266,6 +270,60 @@ struct OwkPlain {
     }
   }
 };
+/* Narrow [first, last) of [0, n) to where value(t), which changes evenly with t, is at least 0. */
+template <class F>
+OWK_FN void owk_clip(F value, int64_t n, int64_t* first, int64_t* last) {
+  const int64_t begin = value(0), step = value(1) - begin;
+  if (begin >= 0 && begin + step * (n - 1) >= 0) return;
+  if (begin < 0 && begin + step * (n - 1) < 0)
+    *last = 0;
+  else if (step > 0)
+    *first = owk_most(*first, (step - 1 - begin) / step);
+  else
+    *last = owk_least(*last, begin / -step + 1);
+}
+template <class A, class T>
+OWK_FN void owk_copy(A* to, const T* from, int64_t step, int64_t n) {
+  const int64_t lanes = OwkVector<A>::lanes;
+  int64_t t = 0;
+  if (step == 1) {
+    for (; t + lanes <= n; t += lanes) {
+      const auto v = owk_vload(from + t);
+      __builtin_memcpy(to + t, &v, sizeof(v));
+    }
+    for (; t + 4 <= n; t += 4) {
+      typename OwkVector<A>::four v;
+      owk_load4(from + t, v);
+      __builtin_memcpy(to + t, &v, sizeof(v));
+    }
+  }
+  for (; t < n; ++t) to[t] = owk_wide(from[t * step]);
+}
+/* The next column of panels that are `width` wide and `jump` apart. */
+template <class A>
+struct OwkCursor {
+  A* panel;
+  int64_t width, jump, x;
+};
+/* The next n columns: p[place + (t - first) * step] for t in [first, last), 0 in the rest of [0, n). */
+template <class A, class T>
+OWK_FN void owk_window(OwkCursor<A>& at, int64_t n, int64_t first, int64_t last, const T* p, int64_t place,
+                       int64_t step) {
+  if (first >= last) first = last = n;
+  for (int64_t t = 0; t < n;) {
+    const int64_t end = owk_least(n, t + at.width - at.x);
+    A* const to = at.panel + at.x - t;
+    at.x += end - t;
+    if (at.x == at.width) {
+      at.x = 0;
+      at.panel += at.jump;
+    }
+    const int64_t lo = owk_least(owk_most(first, t), end), hi = owk_most(owk_least(last, end), lo);
+    for (; t < lo; ++t) to[t] = 0;
+    if (lo < hi) owk_copy(to + lo, p + place + (lo - first) * step, step, hi - lo);
+    for (t = hi; t < end; ++t) to[t] = 0;
+  }
+}
 /* Values that the kernel's text computes. */
 template <class F>
 struct OwkComputed {
@@ -277,6 +335,21 @@ struct OwkComputed {
     f(dst, width, i0, i1, k0, k1);
   }
 };
+/* Values that the kernel's text copies: `jump` elements lie between panels, so that many are filled at once. */
+template <class F>
+struct OwkWindowed {
+  const F& f;
+  OWK_INLINE bool lines() const { return false; }
+  OWK_INLINE bool columns() const { return false; }
+  template <class A>
+  OWK_INLINE void operator()(A* dst, int64_t width, int64_t i0, int64_t i1, int64_t k0, int64_t k1) const {
+    f(dst, width, width * (k1 - k0), i0, i1, k0, k1);
+  }
+};
+template <class F>
+OWK_FN OwkWindowed<F> owk_windowed(const F& f) {
+  return OwkWindowed<F>{f};
+}
 template <class F>
 OWK_FN OwkComputed<F> owk_computed(const F& f) {
   return OwkComputed<F>{f};
@@ -403,8 +476,8 @@ static inline void owk_dots(int64_t k, const F& few, int64_t i0, int64_t i1, con
 }
 /* A factor that the text computes is never in line. */
 template <class A, class F, class G>
-static inline void owk_dots(int64_t, const F&, int64_t, int64_t, const OwkComputed<G>&, int64_t, int64_t, A*, int64_t,
-                            int64_t, A*) {}
+static inline void owk_dots(int64_t, const F&, int64_t, int64_t, const G&, int64_t, int64_t, A*, int64_t, int64_t, A*) {
+}
 
 template <class A, class T>
 OWK_FN const T* owk_in_line(const OwkPlain<A, T>& f, int64_t j, int64_t k, int64_t* step) {
@@ -413,8 +486,18 @@ OWK_FN const T* owk_in_line(const OwkPlain<A, T>& f, int64_t j, int64_t k, int64
   return f.p + j + k * f.sum_step();
 }
 template <class A, class F>
-OWK_FN const A* owk_in_line(const OwkComputed<F>&, int64_t, int64_t, int64_t*) {
+OWK_FN const A* owk_in_line(const F&, int64_t, int64_t, int64_t*) {
   return nullptr;
+}
+/* Columns [j0, j1) as panels of `width`: one after the other, or all at once where the text can. */
+template <class A, class F>
+OWK_FN void owk_panels(const F& f, A* to, int64_t width, int64_t j0, int64_t j1, int64_t k0, int64_t k1) {
+  for (int64_t j = j0; j < j1; j += width)
+    f(to + (j - j0) * (k1 - k0), width, j, owk_least(j1, j + width), k0, k1);
+}
+template <class A, class F>
+OWK_FN void owk_panels(const OwkWindowed<F>& f, A* to, int64_t width, int64_t j0, int64_t j1, int64_t k0, int64_t k1) {
+  f(to, width, j0, j1, k0, k1);
 }
 
 /* One line of sums against columns that lie in line: wide strips, so that memory is read in long runs. */
@@ -460,13 +543,10 @@ static inline const A* owk_gemm_tile(const OwkGemm& g, const OwkTile& t, const L
     const bool first = k0 == 0;
     int64_t ldb = nr;
     const auto* line = g.m <= OWK_FEW_ROWS ? owk_in_line<A>(right, t.n0, k0, &ldb) : nullptr;
-    for (int64_t j = line ? whole : 0; j < columns; j += nr) {
-      const int64_t end = owk_least(columns, j + nr);
-      A* to = packed + j * n;
-      if (end - j < nr)
-        for (int64_t x = 0; x < nr * n; ++x) to[x] = 0;
-      right(to, nr, t.n0 + j, t.n0 + end, k0, k1);
-    }
+    const int64_t from = line ? whole : 0;
+    if (columns > whole)
+      for (int64_t x = whole * n; x < ldc * n; ++x) packed[x] = 0;
+    owk_panels<A>(right, packed + from * n, nr, t.n0 + from, t.n1, k0, k1);
     for (int64_t i = 0; i < rows; i += OWK_MR) {
       const int64_t have = owk_least(rows - i, OWK_MR), mr = have == 1 ? 1 : have <= OWK_MR / 2 ? OWK_MR / 2 : OWK_MR;
       if (have < mr)
