@@ -15,7 +15,6 @@ VENV     ?= .venv
 TORCH    ?= torch==2.13.*
 PIP_ARGS ?=
 MODEL    ?= llama
-MODELS   ?= llama gpt2 bert vit
 ARGS     ?=
 
 SHELL := bash
@@ -78,9 +77,8 @@ conformance: models dev ## PyTorch's own samples against our operators, to docs/
 	$(PY) -m tests.conformance.run $(ARGS)
 
 .PHONY: sweep
-sweep: models ## enable every architecture of MODELS, and report
-	for model in $(MODELS); do $(OW) enable $$model $(ARGS); done
-	$(OW) report
+sweep: models ## every model type of transformers as far as it goes, and what stops which (UNTIL=supplied: quick)
+	$(OW) sweep $(if $(UNTIL),--until $(UNTIL)) $(ARGS)
 
 .PHONY: nightly
 nightly: ## what does not fit into CI's budget; run again, it goes on where it stopped

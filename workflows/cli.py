@@ -42,6 +42,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Support a model": {
         "inventory": ("inventory", "List the operators that a model needs, and those that are missing."),
         "enable": ("enable", "Take a model from its code to parity with PyTorch, by the clock."),
+        "sweep": ("sweep", "Take many model types as far as they go, and say what stops which."),
         "run": ("run", "Run a program folder, without PyTorch."),
         "report": ("report", "Show architectures, levels of support, and the time each took."),
     },

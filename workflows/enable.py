@@ -27,13 +27,13 @@ import click
 from .. import __version__, toolchain
 from ..errors import EXIT_FAILED, EXIT_MACHINE, EXIT_OK, OpwrightError, Place
 from ..generator.errors import JudgedError, SpecError
-from ..generator.program.capture import Captured, run_worker
+from ..generator.program.capture import Captured, Spawn, run_worker
 from ..generator.program.folder import write_folder
-from ..generator.program.fuse import fuse
+from ..generator.program.fuse import Fused, fuse
 from ..generator.program.intexpr import IntExpr
 from ..generator.program.ir import Arg, Call, Program, ScalarArg
 from ..generator.program.models import TargetError, target_kind
-from ..generator.spec import OpSpec, load_spec_text
+from ..generator.spec import load_spec_text
 from ..generator.types import default_dtype
 from . import console, records
 from .accept import Job, judge_all, record
@@ -44,7 +44,7 @@ from .parity import Parity, judge_parity, run_child
 from .records import LEVELS, Attempt
 from .workbench import Workbench
 
-__all__ = ["STAGES", "Result", "enable", "enable_target", "missing_of", "request_of"]
+__all__ = ["STAGES", "Result", "Trial", "enable", "enable_target", "missing_of", "request_of"]
 
 STAGES = ("captured", "inventoried", "supplied", "validated", "composed", "parity")
 #: Under this share of seen disturbances the comparison proves nothing (DESIGN.md, L2).
@@ -159,6 +159,10 @@ class Result:
     calls: int = 0
     groups: int = 0
     worst_call: float = 0.0
+    refused: dict[str, str] = field(default_factory=dict)
+    reached: str = ""
+    dynamic: str = ""
+    parts: Mapping[str, float] = field(default_factory=dict)
     failed: str = ""
     cause: OpwrightError | None = None
 
@@ -192,6 +196,7 @@ class Result:
             "scale": self.meta.get("scale"),
             "calls": self.calls,
             "groups": self.groups,
+            "refused_groups": dict(self.refused),
             "worst_call": _finite(self.worst_call),
             "failed": self.failed or None,
         }
@@ -234,11 +239,27 @@ def _finite(x: float | None) -> float | None:
     return None if x is None or x != x or x in (float("inf"), float("-inf")) else x
 
 
+@dataclass(frozen=True)
+class Trial:
+    """How an attempt differs from a person's: it ends after the stage `until`; operators without evidence serve and
+    are listed in the result, which then holds no more than L0; `spawn` starts the capturing child."""
+
+    until: str = STAGES[-1]
+    spawn: Spawn | None = None
+
+
 class _Run:
     """One attempt in progress."""
 
     def __init__(
-        self, bench: Workbench, target: str, work: Path, out: Path | None, seed: int, progress: Progress
+        self,
+        bench: Workbench,
+        target: str,
+        work: Path,
+        out: Path | None,
+        seed: int,
+        progress: Progress,
+        trial: Trial | None = None,
     ) -> None:
         self.bench, self.target, self.work, self.out, self.seed, self.progress = (
             bench,
@@ -248,11 +269,13 @@ class _Run:
             seed,
             progress,
         )
+        self.trial = trial
         self.bridge = Bridge(bench)
         self.result = Result(architecture_of(target), "cpu", "f32")
         self.captured: Captured | None = None
         self.folder: Path | None = None
         self.program: Program | None = None
+        self.admitted: tuple[str, ...] = ()  # operators that serve in a trial without evidence
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[list[str]]:
@@ -276,18 +299,23 @@ class _Run:
 
     def run(self) -> None:
         """All stages.  What fails is in the result; a machine's fault is raised."""
+        steps = (self.capture, self.inventory, self.supply, self.validate, self.compose, self.parity)
         try:
-            self.capture()
-            self.inventory()
-            self.supply()
-            self.validate()
-            self.compose()
-            self.parity()
+            for name, step in zip(STAGES, steps, strict=True):
+                step()
+                self.result.reached = name
+                if self.trial is not None and name == self.trial.until:
+                    break
         except JudgedError as error:
             self.result.cause = error
         finally:
             for level in LEVELS[3:]:
                 self.result.reasons.setdefault(level, _LATER)
+
+    @property
+    def compares(self) -> bool:
+        """Whether this attempt gets as far as comparing."""
+        return self.trial is None or self.trial.until == STAGES[-1]
 
     # ---- the stages
 
@@ -303,6 +331,9 @@ class _Run:
                     seed=self.seed,
                     further=True,
                     report=lambda stage, s: self.progress.step(f"captured: {stage} {s:.1f} s"),
+                    spawn=self.trial.spawn if self.trial else None,
+                    records=2 if self.compares else 0,
+                    sensitivity=self.compares,
                 )
             except OpwrightError as error:
                 r.reasons["L0"] = error.message
@@ -313,6 +344,8 @@ class _Run:
             r.source, r.meta = str(facts["source"]), facts["meta"]
             r.dtype = self.program.dtype.value
             r.levels["L0"] = True
+            r.dynamic = str(facts["dynamic"])
+            r.parts = {k: float(v) for k, v in self.captured.seconds.items()}
             r.calls = len(self.program.calls)
             said.append(f"{r.calls} calls, {facts['dynamic']} may vary")
 
@@ -349,6 +382,11 @@ class _Run:
         r = self.result
         with self.stage("validated") as said:
             todo = [n for n in r.needed if n not in r.accepted]
+            if self.trial is not None and todo:
+                r.reasons["L1"] = f"without evidence: {', '.join(todo)}"
+                self.admitted = tuple(todo)
+                said.append(r.reasons["L1"])
+                return
             bad: list[str] = []
             jobs = [Job(self._address(n), "full", 0, None, None, self.bridge.dialect) for n in todo]
             begun = time.perf_counter()
@@ -381,25 +419,31 @@ class _Run:
         assert self.captured is not None and self.program is not None
         r = self.result
         with self.stage("composed") as said:
-            fused = fuse(self.program, self.bench.registry.get)
-            texts = [text for _, text in sorted(fused.groups.items())]
-            specs = [load_spec_text(text, "group.yaml")[0] for text in texts]
-            self.judge_groups(specs, texts)
+            fused = self.fused()
             where = self.out or program_folder(self.bench, r)
             write_folder(where, fused.program, self.captured.folder.tensors(), fused.groups)
             self.folder, self.program, r.program, r.groups = where, fused.program, where, len(fused.groups)
             self.progress.step("composed: building kernels")
             kernels = self.build(fused.program, where)
-            said.append(f"{len(fused.program.calls)} calls, {len(specs)} groups, {kernels} kernels")
+            said.append(f"{len(fused.program.calls)} calls, {len(fused.groups)} groups, {kernels} kernels")
+            if r.refused:
+                said.append(f"{len(r.refused)} groups left as single calls: {_words(r.refused)}")
 
-    def judge_groups(self, specs: Sequence[OpSpec], texts: Sequence[str]) -> None:
-        """The quick tier on each group: it is composed of what was accepted."""
+    def fused(self) -> Fused:
+        """The program with its groups.  Each passes the quick tier (it is composed of what was accepted); one that does
+        not is left as the calls it was made of, and the result says so."""
         from .verdicts import judge_groups
 
-        bad = judge_groups(self.bench, specs, texts, self.bridge.dialect, self.progress)
-        if bad:
-            self.result.reasons["L2"] = "; ".join(bad)
-            raise EnableError(f"a fused group did not pass: {'; '.join(bad)}")
+        assert self.program is not None
+        refused = self.result.refused
+        while True:
+            fused = fuse(self.program, self.bench.registry.get, {op.removeprefix("group:") for op in refused})
+            texts = [text for _, text in sorted(fused.groups.items())]
+            specs = [load_spec_text(text, "group.yaml")[0] for text in texts]
+            bad = judge_groups(self.bench, specs, texts, self.bridge.dialect, self.progress)
+            if not bad:
+                return fused
+            refused |= bad
 
     def build(self, program: Program, folder: Path) -> int:
         """Every kernel that the program uses, all at once, so that loading it finds them."""
@@ -421,7 +465,7 @@ class _Run:
             r.levels["L2"] = False
             records_at, ran = self.captured.path / "records", self.work / "ran"
             try:
-                run_child(self.folder, records_at, ran)
+                run_child(self.folder, records_at, ran, admit=self.admitted)
             except OpwrightError as error:
                 r.reasons["L2"] = error.message
                 raise
@@ -445,6 +489,11 @@ class _Run:
             )
             said.append(f"worst call {r.worst_call:.2g} of its bound")
             said.append(f"sees {r.sensitivity['detected']} of {r.sensitivity['total']} disturbances")
+
+
+def _words(refused: Mapping[str, str]) -> str:
+    """The reasons, each once."""
+    return ", ".join(dict.fromkeys(refused.values()))
 
 
 def blind(sensitivity: Mapping[str, Any]) -> str:
@@ -528,12 +577,13 @@ def enable_target(
     out: Path | None = None,
     seed: int = 0,
     keep_work: Path | None = None,
+    trial: Trial | None = None,
 ) -> Result:
     """One attempt; its outcome.  Raises only for a target that is none, and what the machine lacks."""
     toolchain.find_compiler()  # before minutes of work
     with tempfile.TemporaryDirectory(prefix="opwright-enable-") as scratch:
         work = keep_work or Path(scratch)
-        run = _Run(bench, target, work, out, seed, progress)
+        run = _Run(bench, target, work, out, seed, progress, trial)
         try:
             run.run()
         except TargetError:

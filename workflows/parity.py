@@ -220,12 +220,22 @@ class Parity:
         return "" if self.records >= 2 else "compared at one shape only"
 
 
-def run_child(folder: Path, records: Path, out: Path, timeout: float = 600.0) -> dict[str, float]:
+def run_child(
+    folder: Path, records: Path, out: Path, timeout: float = 600.0, admit: Sequence[str] = ()
+) -> dict[str, float]:
     """Run the folder on the records in a process where importing torch fails; seconds by stage.  Raises what the
-    child raised, as one error."""
+    child raised, as one error.  `admit`: operators that may serve there without evidence (a trial, no attempt)."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(("TORCH", "PYTORCH"))}
     env["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
-    command = [sys.executable, "-m", f"{__package__}.parity_child", str(folder), str(records), str(out)]
+    command = [
+        sys.executable,
+        "-m",
+        f"{__package__}.parity_child",
+        str(folder),
+        str(records),
+        str(out),
+        *admit,
+    ]
     out.mkdir(parents=True, exist_ok=True)
     with open(out / "stderr.txt", "w+", encoding="utf-8", errors="replace") as log:
         child = subprocess.Popen(

@@ -1,10 +1,11 @@
 """The process in which importing torch fails: it runs a program folder on recorded inputs, and writes what came out.
 
-    python -m opwright.workflows.parity_child FOLDER RECORDS OUT
+    python -m opwright.workflows.parity_child FOLDER RECORDS OUT [OPERATOR…]
 
 For each record (`RECORDS/<k>`, as the capture writes it) it runs the program on the record's inputs, and every call by
 itself on eager's own inputs, and writes `OUT/<k>/outputs.safetensors` and `OUT/<k>/calls.safetensors` (`<call id>.<n>`
 for the n-th output).  It judges nothing: `parity.py` does, elsewhere.  A failure is `OUT/error.json` and the exit code.
+The operators named after OUT serve although nothing proves them: for a sweep, which holds no level.
 
 May import: bridge, generator.program, the runtime.  Imports no torch: `block` is in front of everything.
 """
@@ -41,10 +42,10 @@ def main(argv: Sequence[str]) -> int:
     block()
     from ..errors import OpwrightError
 
-    folder, records, out = (Path(a) for a in argv)
+    folder, records, out = (Path(a) for a in argv[:3])
     out.mkdir(parents=True, exist_ok=True)
     try:
-        _work(folder, records, out)
+        _work(folder, records, out, argv[3:])
     except OpwrightError as error:
         return _failed(out, error.to_json(), error.exit_code)
     except MemoryError:
@@ -65,12 +66,13 @@ def _failed(out: Path, error: Mapping[str, Any], status: int) -> int:
     return status
 
 
-def _work(folder: Path, records: Path, out: Path) -> None:
+def _work(folder: Path, records: Path, out: Path, admit: Sequence[str]) -> None:
     from ..generator.program.folder import read_folder, read_tensors, write_tensors
     from ..program import Program as Loaded
     from .bridge import install
+    from .workbench import Workbench
 
-    install()
+    install(extra=[Workbench.here().registry.get(name) for name in admit] if admit else ())
     program = read_folder(folder).program
     begun = time.perf_counter()
     loaded = Loaded.load(folder)

@@ -49,11 +49,11 @@ def _note(spec: OpSpec, dialect: str) -> Path:
 
 def judge_groups(
     bench: Workbench, specs: Sequence[OpSpec], texts: Sequence[str], dialect: str, progress: Progress
-) -> list[str]:
-    """Judge each group (its spec, and the text that this was read from), those that passed before left out; what did
-    not pass, in words."""
+) -> dict[str, str]:
+    """Judge each group (its spec, and the text that this was read from), those that passed before left out.  Why not,
+    by the name of each that did not pass."""
     todo = [(s, t) for s, t in zip(specs, texts, strict=True) if not _note(s, dialect).exists()]
-    bad: list[str] = []
+    bad: dict[str, str] = {}
     if not todo:
         return bad
     with tempfile.TemporaryDirectory(prefix="opwright-groups-") as folder:
@@ -70,8 +70,8 @@ def judge_groups(
                 cases = sum(g.cases for g in found.verdict.gates)
                 write_text(_note(spec, dialect), f'{{"schema": 1, "op": "{spec.op}", "cases": {cases}}}\n')
             elif found.verdict is not None:
-                bad.append(f"{spec.op} fails {', '.join(found.verdict.failed_gates)}")
+                bad[spec.op] = f"fails {', '.join(found.verdict.failed_gates)}"
             else:
                 error = found.error
-                bad.append(f"{spec.op}: {error.message if isinstance(error, OpwrightError) else error}")
+                bad[spec.op] = error.message if isinstance(error, OpwrightError) else str(error)
     return bad

@@ -32,7 +32,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import IO, Any, TypeAlias
 
 from ..errors import MachineError, OpwrightError, Place
 from ..types import DType
@@ -69,7 +69,17 @@ from .ir import names_of as names_read
 from .models import TargetError, target_kind
 from .views import Layout
 
-__all__ = ["Capture", "CaptureError", "Captured", "Origin", "Site", "capture", "dynamic_axes", "run_worker"]
+__all__ = [
+    "Capture",
+    "CaptureError",
+    "Captured",
+    "Origin",
+    "Site",
+    "Spawn",
+    "capture",
+    "dynamic_axes",
+    "run_worker",
+]
 
 #: Arguments that say where or how to allocate: nothing that an executor's own allocation changes.
 PLACEMENT = frozenset({"layout", "device", "pin_memory", "memory_format", "non_blocking", "implicit"})
@@ -196,7 +206,7 @@ def capture(
 
 def _unclaimed(core: Any, table: AtenTable) -> set[str]:
     """The overloads in a graph that neither the table nor the conversion itself knows."""
-    known = table.keys() | _DROPPED | _SPECIAL.keys() | _VIEWS.keys()
+    known = table.keys() | _DROPPED | _SPECIAL.keys() | _VIEWS.keys() | _COMPOSE.keys()
     targets = (
         compat.overload_name(n.target) for n in core.graph_module.graph.nodes if n.op == "call_function"
     )
@@ -204,21 +214,39 @@ def _unclaimed(core: Any, table: AtenTable) -> set[str]:
 
 
 def _further(core: Any, table: AtenTable, keep: Sequence[str]) -> tuple[Any, tuple[str, ...]]:
-    """Decompose what nobody claims, one overload after the other, where that leaves less unclaimed; what became of it
-    may be decomposed once more.  The program, and what was decomposed."""
-    before = left = _unclaimed(core, table)
-    more: list[str] = []
-    best = core
-    for name in compat.decomposable(sorted(before)):
-        trial = [*more, name]
-        for _ in range(2):
-            deeper = compat.decompose(core, keep, trial)
-            now = _unclaimed(deeper, table)
+    """Decompose what nobody claims where that leaves less unclaimed: all of it at once, for each trial traces the whole
+    graph again, and one overload after the other where that leaves something else.  What became of it may be decomposed
+    once more.  The program, and what was decomposed."""
+    before = _unclaimed(core, table)
+    names = compat.decomposable(sorted(before))
+    best, left = _deeper(core, table, keep, names, before)
+    if names and left & set(names):
+        more: list[str] = []
+        best, left = core, before
+        for name in names:
+            deeper, now = _deeper(core, table, keep, [*more, name], left)
             if now < left:
-                best, left, more = deeper, now, trial
-                break
-            trial += [n for n in compat.decomposable(sorted(now - left)) if n not in trial]
+                best, left = deeper, now
+                more.append(name)
     return best, tuple(sorted(before - left))
+
+
+def _deeper(
+    core: Any, table: AtenTable, keep: Sequence[str], names: Sequence[str], left: set[str]
+) -> tuple[Any, set[str]]:
+    """The program with these decomposed too, twice over, and what nobody claims then; as it was where that is no less.
+    A decomposition that torch cannot apply to this graph (one that writes in place, say) is none."""
+    trial = list(names)
+    for _ in range(2 if trial else 0):
+        try:
+            deeper = compat.decompose(core, keep, trial)
+        except Exception:
+            return core, left
+        now = _unclaimed(deeper, table)
+        if now < left:
+            return deeper, now
+        trial += [n for n in compat.decomposable(sorted(now - left)) if n not in trial]
+    return core, left
 
 
 def _unclocked(stage: str, work: Callable[[], Any]) -> Any:
@@ -277,11 +305,13 @@ def run_worker(
     further: bool = False,
     report: Callable[[str, float], None] | None = None,
     wrap: Callable[[list[str]], list[str]] | None = None,
+    spawn: Spawn | None = None,
 ) -> Captured:
     """Capture `target` in a child process into `outdir` (replaced whole, or not touched).
 
     The model's code is others': it may raise, exit, loop, or die; each ends in one `OpwrightError` that says so.
-    `report(stage, seconds)` hears each stage as it ends; `wrap` puts a sandbox's command in front of the child's.
+    `report(stage, seconds)` hears each stage as it ends; `wrap` puts a sandbox's command in front of the child's;
+    `spawn` starts the child in another way than by a new interpreter.
     """
     target_kind(target)  # what can be said without running anything is said here
     with whole(outdir) as temporary:
@@ -307,7 +337,7 @@ def run_worker(
         if table is not None:
             (temporary / "table.json").write_text(table_dumps(table), encoding="utf-8")
             command += ["--table", str(temporary / "table.json")]
-        status = _run(wrap(command) if wrap else command, log, timeout, report, target)
+        status = _run(wrap(command) if wrap else command, log, timeout, report, target, spawn or _popen)
         if status != 0:
             raise _worker_error(target, temporary, status, log)
         captured = _read_captured(temporary)
@@ -339,8 +369,30 @@ _ENVIRONMENT = (
 )
 
 
+#: (command, environment, file for stderr) → a running child with `pid`, `stdout` (text) and `wait(timeout)`, that
+#: leads a session of its own.
+Spawn: TypeAlias = "Callable[[list[str], dict[str, str], IO[bytes]], Any]"
+
+
+def _popen(command: list[str], env: dict[str, str], errors: IO[bytes]) -> Any:
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=errors,
+        env=env,
+        start_new_session=True,
+        text=True,
+    )
+
+
 def _run(
-    command: list[str], log: Path, timeout: float, report: Callable[[str, float], None] | None, target: str
+    command: list[str],
+    log: Path,
+    timeout: float,
+    report: Callable[[str, float], None] | None,
+    target: str,
+    spawn: Spawn,
 ) -> int:
     env = {k: os.environ[k] for k in _ENVIRONMENT if k in os.environ}
     env |= {
@@ -353,15 +405,7 @@ def _run(
     }
     with (
         open(log, "wb") as errors,
-        subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            env=env,
-            start_new_session=True,
-            text=True,
-        ) as child,
+        spawn(command, env, errors) as child,
     ):
 
         def listen() -> None:
@@ -386,7 +430,7 @@ def _run(
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
             listener.join(timeout=5)
-        return status
+        return int(status)
 
 
 def _event(line: str) -> tuple[str, float] | None:
@@ -1202,10 +1246,9 @@ def _assert_async(c: _Converter, node: Any, bound: Mapping[str, Any]) -> Item:
 def _slice_scatter(c: _Converter, node: Any, bound: Mapping[str, Any]) -> Item:
     """`src` in the place of a slice of `self`: what lies before, `src`, and what lies after, joined."""
     a = {k: c.item(v) for k, v in bound.items()}
-    x, src = a["self"], a["src"]
-    step = _expr(a["step"]).value
-    if not isinstance(x, Ref) or not isinstance(src, Ref) or step != 1:
+    if _expr(a["step"]).value != 1 or not isinstance(a["self"], Ref) or not isinstance(a["src"], Ref):
         return c.call(node, bound)
+    x, src = a["self"], a["src"]
     dim = views.wrap_dim(a["dim"], x.layout.rank)
     size, length = x.layout.shape[dim], src.layout.shape[dim]
     start = _expr(0 if a["start"] is None else a["start"])

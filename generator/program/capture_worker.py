@@ -160,6 +160,7 @@ def _sensitivity(
         "total": found.total,
         "weights": "own" if tensors is None else "rescaled",
         "missed": [list(m) for m in found.missed],
+        "unread": list(found.unread),
     }
 
 

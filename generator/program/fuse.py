@@ -18,8 +18,8 @@ To fuse more: another way for `_pointwise` to say yes; the composition stays `_c
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..bind import bind, key_for_call
@@ -72,9 +72,15 @@ class _Member:
     attrs: Mapping[str, Any]
     out: str
 
+    @property
+    def constant(self) -> bool:
+        """Whether it is one number everywhere, whatever it is given."""
+        return not any(_loads(s.assign.value) for s in self.op.body)
 
-def fuse(program: Program, spec_of: Callable[[str], OpSpec]) -> Fused:
-    """Fuse what can be.  `spec_of` raises an `OpwrightError` for an op that has no spec: its calls stay alone."""
+
+def fuse(program: Program, spec_of: Callable[[str], OpSpec], refused: Collection[str] = frozenset()) -> Fused:
+    """Fuse what can be.  `spec_of` raises an `OpwrightError` for an op that has no spec: its calls stay alone.
+    `refused`: hashes of groups that the judge did not pass; the calls they were made of stay alone."""
     members = {c.id: m for c in program.calls if (m := _pointwise(program, c, spec_of)) is not None}
     maker = {o: n for n in program.nodes for o in outputs_of(n)}
     readers: dict[str, set[int]] = {}
@@ -86,12 +92,14 @@ def fuse(program: Program, spec_of: Callable[[str], OpSpec]) -> Fused:
     trees: dict[str, list[_Member]] = {}  # root call → members, producers first
     for call in reversed(program.calls):
         root = members.get(call.id)
-        if root is None or call.id in taken:
+        if root is None or root.constant or call.id in taken:
             continue
         tree = _grow(program, root, members, maker, readers, kept, taken)
         if len(tree) > 1:
             trees[call.id] = tree
             taken |= {m.call.id for m in tree}
+    composed = {id: _compose(program, tree) for id, tree in trees.items()}
+    trees = {id: tree for id, tree in trees.items() if composed[id][0] not in refused}
     groups: dict[str, str] = {}
     names: dict[str, tuple[str, ...]] = {}
     nodes: list[Node] = []
@@ -101,7 +109,7 @@ def fuse(program: Program, spec_of: Callable[[str], OpSpec]) -> Fused:
             nodes.append(n)
         elif n.id in trees:
             tree = trees[n.id]
-            hash, text, inputs = _compose(program, tree)
+            hash, text, inputs = composed[n.id]
             groups.setdefault(hash, text)
             id = f"group_{len(names)}"
             names[id] = tuple(m.call.id for m in tree)
@@ -193,8 +201,14 @@ def _pointwise(p: Program, call: Call, spec_of: Callable[[str], OpSpec]) -> _Mem
             return None
         if any(isinstance(x, Reduce | FnCall) and not _elementwise(x) for x in walk(s.assign.value)):
             return None
-    args = {n: a for n, a in given.items() if isinstance(a, str | ScalarArg)}
-    return _Member(call, op, args, resolved.casts, resolved.attrs, call.out[0])
+    member = _Member(call, op, {}, resolved.casts, resolved.attrs, call.out[0])
+    if member.constant:  # it reads only the extents of what it is given
+        return member if len(op.body) == 1 else None
+    return replace(member, args={n: a for n, a in given.items() if isinstance(a, str | ScalarArg)})
+
+
+def _loads(x: Expr) -> bool:
+    return any(isinstance(y, Load) for y in walk(x))
 
 
 class _NotOne(Exception):
@@ -249,8 +263,9 @@ def _compose(p: Program, tree: Sequence[_Member]) -> tuple[str, str, tuple[Arg, 
     names[root.out] = "y"
     counter = [len(tree) - 1]
     lines: list[str] = []
+    constants: dict[str, Expr] = {}
     for m in tree:
-        lines += _statements(p, m, names, counter)
+        lines += _statements(p, m, names, counter, constants)
     inputs = ", ".join(f'{names[v]}: "{p.values[v].dtype}[*{PACK}]"' for v in leaves)
     output = p.values[root.out].dtype
     compute = "".join(f"  {line}" for line in lines)
@@ -274,8 +289,11 @@ def _compose(p: Program, tree: Sequence[_Member]) -> tuple[str, str, tuple[Arg, 
     return hash, text, tuple(leaves)
 
 
-def _statements(p: Program, m: _Member, names: Mapping[str, str], counter: list[int]) -> list[str]:
-    """A member's statements in the group's names."""
+def _statements(
+    p: Program, m: _Member, names: Mapping[str, str], counter: list[int], constants: dict[str, Expr]
+) -> list[str]:
+    """A member's statements in the group's names.  One that reads nothing has none, for nothing says its extents: it
+    goes to `constants`, and stands where it is read."""
     local: dict[str, str] = {}
     for t in m.op.temps:
         local[t.name] = f"t{counter[0]}"
@@ -291,7 +309,7 @@ def _statements(p: Program, m: _Member, names: Mapping[str, str], counter: list[
             cast = m.casts.get(x.tensor)
             if isinstance(arg, ScalarArg):
                 return _number(arg.value, cast or m.op.tensor(x.tensor).dtype)
-            load = Load(names[arg], index)
+            load = constants.get(arg, Load(names[arg], index))
             return FnCall(cast.value, (load,)) if cast is not None else load
         if isinstance(x, Name) and x.kind == "attr":
             return Num(m.attrs[x.id])
@@ -306,6 +324,9 @@ def _statements(p: Program, m: _Member, names: Mapping[str, str], counter: list[
     out: list[str] = []
     for s in m.op.body:
         value = transform(s.assign.value, put)
+        if names[m.out] != "y" and len(m.op.body) == 1 and not _loads(value):
+            constants[m.out] = FnCall(p.values[m.out].dtype.value, (value,))
+            continue
         out.append(show_stmt(Assign(Target(local[s.target], index), s.assign.mode, value)))
     return out
 

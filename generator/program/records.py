@@ -260,11 +260,13 @@ class Sensitivity:
     """How many disturbances of single nodes move an output past the bound of the end-to-end comparison.
 
     missed     (call id, kind of disturbance, error over bound)
+    unread     calls that were not disturbed because no output depends on any of their numbers
     """
 
     detected: int
     total: int
     missed: tuple[tuple[str, str, float], ...] = ()
+    unread: tuple[str, ...] = ()
 
     @property
     def rate(self) -> float:
@@ -390,16 +392,15 @@ def sensitivity(
     seen = reaching(captured.program)
     checked = {k: t for k, t in plain.items() if t.is_floating_point()}
     bounds = {k: bound(t, outputs64[k]) for k, t in checked.items()}
-    place = {n.name: k for k, n in enumerate(graph.nodes)}
-    readers = [{u.name for u in n.users} for n in graph.nodes]
+    rerun = _Rerun(graph, base)
     generator = torch.Generator().manual_seed(seed)
     detected = total = 0
     missed: list[tuple[str, str, float]] = []
+    unread: list[str] = []
     for call in captured.program.calls:
         origin = captured.origins.get(call.id)
         if origin is None or call.id not in seen:
             continue
-        start = place[origin.node]
         result = base[origin.node]
         first = result[0] if isinstance(result, list | tuple) else result
         if not isinstance(first, torch.Tensor) or not first.is_floating_point() or not first.numel():
@@ -408,28 +409,68 @@ def sensitivity(
             changed = disturb(first, generator)
             if torch.equal(changed, first):
                 continue
+            got = rerun(origin.node, changed)
+            worst = max((_over(got[n], outputs64[n], limit) for n, limit in bounds.items()), default=0.0)
+            if worst <= 1 and call.id not in unread and _unread(rerun, origin.node, first, plain, generator):
+                unread.append(call.id)
+            if call.id in unread:
+                continue
             total += 1
-            graph.env = dict(base)
-            graph.env[origin.node] = (changed, *result[1:]) if isinstance(result, list | tuple) else changed
-            dirty = set(readers[start])
-            with torch.no_grad():
-                for k in range(start + 1, len(graph.nodes)):
-                    if graph.nodes[k].name in dirty:
-                        graph.step(graph.nodes[k])
-                        dirty |= readers[k]
-            got = graph.outputs(graph.env)
-            worst = 0.0
-            for name, limit in bounds.items():
-                difference = (got[name].double() - outputs64[name]).abs()
-                error = float(difference.max()) if difference.numel() else 0.0
-                ratio = error / limit if limit > 0 else float(error > 0) * float("inf")
-                worst = max(worst, ratio) if ratio == ratio else float("inf")
             if worst > 1:
                 detected += 1
             else:
                 missed.append((call.id, kind, worst))
-    graph.env = base
-    return Sensitivity(detected, total, tuple(missed))
+    return Sensitivity(detected, total, tuple(missed), tuple(unread))
+
+
+class _Rerun:
+    """The graph once more with another result of one node: only what depends on it is computed again."""
+
+    def __init__(self, graph: _Graph, base: Mapping[str, Any]) -> None:
+        self.graph, self.base = graph, base
+        self.place = {n.name: k for k, n in enumerate(graph.nodes)}
+        self.readers = [{u.name for u in n.users} for n in graph.nodes]
+
+    def __call__(self, node: str, changed: Any) -> dict[str, Any]:
+        """The outputs; where the node has several results, `changed` is the first."""
+        torch = compat.require_torch()
+        graph, start = self.graph, self.place[node]
+        result = self.base[node]
+        graph.env = dict(self.base)
+        graph.env[node] = (changed, *result[1:]) if isinstance(result, list | tuple) else changed
+        dirty = set(self.readers[start])
+        with torch.no_grad():
+            for k in range(start + 1, len(graph.nodes)):
+                if graph.nodes[k].name in dirty:
+                    graph.step(graph.nodes[k])
+                    dirty |= self.readers[k]
+        outputs = graph.outputs(graph.env)
+        graph.env = dict(self.base)
+        return outputs
+
+
+def _over(got: Any, want: Any, limit: float) -> float:
+    """The largest error over its bound."""
+    difference = (got.double() - want).abs()
+    error = float(difference.max()) if difference.numel() else 0.0
+    ratio = error / limit if limit > 0 else float(error > 0) * float("inf")
+    return ratio if ratio == ratio else float("inf")
+
+
+def _unread(rerun: _Rerun, node: str, value: Any, plain: Tensors, generator: Any) -> bool:
+    """Whether no number of this tensor has a way to an output: neither NaN everywhere nor other numbers change a bit
+    there.  (The model computed it, and took another one of several: no comparison of outputs can be about it.)"""
+    torch = compat.require_torch()
+    spread = float(value.abs().max())
+    other = torch.randn(value.shape, generator=generator, dtype=torch.float64).mul(1 + spread).to(value.dtype)
+    for replacement in (torch.full_like(value, float("nan")), other, -10 * other):
+        try:
+            got = rerun(node, replacement)
+        except Exception:  # it became an index, or a size: it is read
+            return False
+        if any(not torch.equal(got[n], plain[n]) for n in plain):
+            return False
+    return True
 
 
 def input_tensors(captured: Capture, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -132,6 +132,14 @@ def _get(config: Any, name: str) -> Any:
         return vars(config).get(name)
 
 
+def _derived(config: Any, have: Mapping[str, Any]) -> set[str]:
+    """Numbers that the config works out from its other fields where nobody gives them."""
+    if not dataclasses.is_dataclass(config):
+        return set()
+    absent = {f.name for f in dataclasses.fields(config) if f.default is None}
+    return {n for n in absent & have.keys() if isinstance(have[n], int) and not isinstance(have[n], bool)}
+
+
 def _is_config(x: Any) -> bool:
     return hasattr(x, "to_diff_dict") and hasattr(x, "model_type")
 
@@ -150,8 +158,11 @@ def shrink(
     instance to shrink instead of the default one."""
     config = start if start is not None else config_class()
     have = _fields(config)
+    if "derived" in without:
+        derived = _derived(config, have)
+        have = {n: v for n, v in have.items() if n not in derived}
     out: dict[str, Any] = {}
-    staged = any(isinstance(have.get(n), list | tuple) for n in ("num_heads", "num_attention_heads"))
+    staged = _staged(have)
     for name, value in have.items():
         if name == "vocab_size" and value is None:
             out[name] = sizes.vocab
@@ -277,8 +288,10 @@ def _lists(have: Mapping[str, Any], out: dict[str, Any], sizes: Sizes, without: 
         }
         if count < full:
             kinds = [list(dict.fromkeys(v)) for n, v in per_layer.items() if isinstance(v[0], str)]
-            count = max([count, *(len(k) for k in kinds if len(k) <= 4)])
-            at = _spread({n: list(v) for n, v in per_layer.items() if isinstance(v[0], str)}, count, full)
+            times = 2 if "twice" in without else 1  # layers of one kind may share weights: that takes two
+            count = max([count, *(times * len(k) for k in kinds if len(k) <= 4)])
+            columns = {n: list(v) for n, v in per_layer.items() if isinstance(v[0], str)}
+            at = _spread(columns, count, full, times)
             out[count_name] = count
             for n, v in per_layer.items():
                 out[n] = type(v)(v[k] for k in at)
@@ -309,6 +322,8 @@ def _lists(have: Mapping[str, Any], out: dict[str, Any], sizes: Sizes, without: 
             and "layers" not in without
         ):
             out[name] = type(value)(min(x, sizes.layers) for x in value)
+        elif ints and _STAGES.search(name) and "channels" not in without and not _staged(have):
+            out[name] = type(value)(_narrowed(value, sizes.channels))
         elif ints and name == "conv_dim" and "channels" not in without:
             out[name] = type(value)(min(x, sizes.channels) for x in value)
         elif (
@@ -325,14 +340,31 @@ def _lists(have: Mapping[str, Any], out: dict[str, Any], sizes: Sizes, without: 
             out[name] = type(value)(min(x, sizes.intermediate) for x in value)
 
 
-def _spread(kinds: Mapping[str, list[str]], count: int, full: int) -> list[int]:
-    """Which layers stay: the first of every kind, then from the front; in order."""
+#: Names of lists that hold each stage's channels.
+_STAGES = re.compile(r"hidden_sizes$|^widths$|^embed_dims$")
+
+
+def _staged(have: Mapping[str, Any]) -> bool:
+    """Whether each stage has its own number of heads, which its channels must be a multiple of."""
+    return any(isinstance(have.get(n), list | tuple) for n in ("num_heads", "num_attention_heads"))
+
+
+def _narrowed(widths: Sequence[int], least: int) -> list[int]:
+    """Every stage's channels by one power of two fewer, the narrowest not below `least`."""
+    by = 1
+    while min(widths) // (2 * by) >= least and all(n % (2 * by) == 0 for n in widths):
+        by *= 2
+    return [n // by for n in widths]
+
+
+def _spread(kinds: Mapping[str, list[str]], count: int, full: int, times: int = 1) -> list[int]:
+    """Which layers stay: the first ones of every kind (`times` of each), then from the front; in order."""
     keep: list[int] = []
     for column in kinds.values():
         for kind in dict.fromkeys(column):
-            k = column.index(kind)
-            if k not in keep and len(keep) < count:
-                keep.append(k)
+            for k in [k for k, x in enumerate(column) if x == kind][:times]:
+                if k not in keep and len(keep) < count:
+                    keep.append(k)
     for k in range(full):
         if len(keep) >= count:
             break
@@ -412,13 +444,15 @@ def _tokens(have: Mapping[str, Any], out: dict[str, Any], config: Any, sizes: Si
 
 
 _ALL = "hidden head heads channels experts positions image window layers"
-#: What to leave as it is (or, for `pad` and `sections`, to add), one attempt after the other.
+#: What to leave as it is (or, for `pad`, `sections`, `derived` and `twice`, to do), one attempt after the other.
 _GIVE_UP: tuple[frozenset[str], ...] = tuple(
     frozenset(g.split())
     for g in (
         "",
         "sections",
         "pad",
+        "derived",
+        "derived twice",
         "channels",
         "image",
         "window",

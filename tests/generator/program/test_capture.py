@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from opwright.generator.program import ir, records
+from opwright.generator.program import torch_compat as compat
 from opwright.generator.program.aten import AtenRow, Only, table_of
 from opwright.generator.program.capture import Capture, CaptureError, capture
 from opwright.generator.program.ir import Assert, Call, Read, ScalarArg, View
@@ -577,3 +578,34 @@ def test_what_nobody_claims_is_decomposed_where_that_leaves_less_unclaimed() -> 
     left = {c.op.removeprefix("missing:") for c in done.program.calls} - claimed.keys()
     assert left == {"aten.hypot.default"}, "what that becomes, nobody claims: it stays itself"
     assert done.decomposed == ("aten.clamp.Tensor",)
+
+
+def test_a_decomposition_that_cannot_be_applied_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.clamp(x, x - 1, x + 1)
+
+    decompose = compat.decompose
+
+    def refuses(exported: Any, keep: Any = (), more: Any = ()) -> Any:
+        assert not more, "not functional"
+        return decompose(exported, keep, more)
+
+    monkeypatch.setattr(compat, "decompose", refuses)
+    done = capture(Model(), (torch.randn(3, 4),), {}, {}, name="m", source="m", further=True)
+    assert "missing:aten.clamp.Tensor" in [c.op for c in done.program.calls] and done.decomposed == ()
+
+
+def test_what_is_composed_is_not_decomposed(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    decompose = compat.decompose
+    monkeypatch.setattr(
+        compat, "decompose", lambda e, keep=(), more=(): (seen.append(more), decompose(e, keep, more))[1]
+    )
+
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.pad(x, (1, 2))
+
+    done = capture(Model(), (torch.randn(3, 4),), {}, {}, name="m", source="m", further=True)
+    assert [c.op for c in done.program.calls] == ["constant_pad"] and not any(seen)

@@ -86,6 +86,7 @@ CHAINS: dict[str, tuple[Callable[..., Any], int]] = {
     "around a reduction": (lambda x: ((x * 2).exp().sum(-1, keepdim=True) + 1).log() * 2, 2),
     "gelu": (lambda x: torch.nn.functional.gelu(x * 2, approximate="tanh") + 1, 1),
     "alpha": (lambda x: torch.add(x, x.exp(), alpha=2) * 3, 1),
+    "constant": (lambda x: torch.minimum(x * 2, torch.full_like(x, 0.1)) + torch.full_like(x, 3).neg(), 1),
 }
 
 
@@ -97,6 +98,16 @@ def test_groups_compute_what_their_members_did(name: str, made: Callable[..., tu
     ir.verify(fused.program)
     assert len(fused.program.calls) < len(c.program.calls)
     same(c, fused, records.input_tensors(c, (X,), {}))
+
+
+def test_a_refused_group_stays_as_it_was(
+    made: Callable[..., tuple[Capture, Fused]], registry: Registry
+) -> None:
+    c, fused = made(lambda x: ((x * 2.0 + 1.0).sum(-1) * 3.0).exp(), X)
+    first, second = (n.op.removeprefix("group:") for n in fused.program.calls if n.op.startswith("group:"))
+    again = fuse(c.program, registry.get, {first})
+    assert again.groups.keys() == {second}
+    assert ops(again.program) == ["mul", "add", "sum", "group"]
 
 
 def test_members_are_told(made: Callable[..., tuple[Capture, Fused]]) -> None:

@@ -143,6 +143,22 @@ def test_floats_that_end_in_integers_are_not_counted(everything: Any) -> None:
     assert first.id not in seen and last.id in seen
 
 
+def test_what_no_output_depends_on_is_not_counted(everything: Any) -> None:
+    """One of two that were computed is taken: the other is unread.  What is only hard to see is missed, and counts."""
+    args = (torch.randn(5, 4),)
+
+    class Chosen(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return torch.stack([x.exp(), x.sin()])[0] + torch.relu(x * 2 - 100)
+
+    c = capture(Chosen(), args, {}, everything, name="c", source="test")
+    got = records.sensitivity(c, records.input_tensors(c, args, {}))
+    by_op = {k.op: k.id for k in c.program.calls}
+    assert got.unread == (by_op["sin"],)
+    assert by_op["exp"] not in {id for id, _, _ in got.missed}
+    assert by_op["mul"] in {id for id, _, _ in got.missed}
+
+
 def test_a_norm_does_not_hide_one_percent(everything: Any) -> None:
     """The same 1 % everywhere would pass through a norm unseen; each element has its own sign."""
 

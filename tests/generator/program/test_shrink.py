@@ -92,6 +92,47 @@ def test_layers_keep_every_kind() -> None:
     assert got["first_k_dense_replace"] == 1 and got["sliding_window"] == 8
 
 
+@dataclass
+class Shared(Config):
+    """Works out what nobody gives; layers of one kind share weights, which takes two of them."""
+
+    vocab_size: int = 32000
+    hidden_size: int = 4096
+    num_hidden_layers: int = 12
+    attention_hidden_size: int | None = None
+    layer_types: list[str] | None = None
+
+    def __post_init__(self) -> None:
+        self.attention_hidden_size = self.attention_hidden_size or 2 * self.hidden_size
+        self.layer_types = self.layer_types or ["plain", "shared", *(["plain"] * 4 + ["shared"]) * 2]
+
+
+def test_what_a_configuration_works_out_is_worked_out_again() -> None:
+    assert shrink(Shared)["layer_types"] == ["plain", "shared"]
+    kwargs = shrink(Shared, without=frozenset({"derived", "twice"}))
+    assert kwargs["layer_types"] == ["plain", "shared", "plain", "shared"]
+    assert kwargs["num_hidden_layers"] == 4
+    assert "attention_hidden_size" not in kwargs and Shared(**kwargs).attention_hidden_size == 128
+    assert kwargs in list(attempts(Shared))
+
+
+@dataclass
+class Stages(Config):
+    hidden_sizes: Any = (96, 192, 384, 768)
+    num_hidden_layers: int = 12
+
+
+def test_channels_of_stages_keep_their_ratios() -> None:
+    assert shrink(Stages)["hidden_sizes"] == (48, 96, 192, 384)
+    assert "hidden_sizes" not in shrink(Stages, without=frozenset({"channels"}))
+    assert "hidden_sizes" not in shrink(StagedHeads)
+
+
+@dataclass
+class StagedHeads(Stages):
+    num_heads: Any = (3, 6, 12, 24)
+
+
 def test_experts_and_latent_attention() -> None:
     got = shrink(Mixed)
     assert (
