@@ -7,7 +7,6 @@ are printed after the tests with Wilson's interval, which says what so many kern
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from typing import Any
 
@@ -23,21 +22,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.user_properties.append((MARK, [entry.gate is None, entry.family]))
 
 
-def wilson(hits: int, total: int, z: float = 1.96) -> tuple[float, float]:
-    """The 95 % interval of a rate of which `hits` of `total` were seen."""
-    if total == 0:
-        return 0.0, 1.0
-    rate, n = hits / total, float(total)
-    middle = (rate + z * z / (2 * n)) / (1 + z * z / n)
-    half = z * math.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-    return max(0.0, middle - half), min(1.0, middle + half)
-
-
-def said(hits: int, total: int) -> str:
-    low, high = wilson(hits, total)
-    return f"{hits} of {total} ({100 * low:.0f}–{100 * high:.0f} %)"
-
-
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     right: Counter[tuple[bool, str]] = Counter()
     total: Counter[tuple[bool, str]] = Counter()
@@ -50,6 +34,8 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
                     right[key] += outcome == "passed"
     if not total:
         return
+    from opwright.validators.corpus import said
+
     terminalreporter.section("scorecard")
     killed = sum(n for (honest, _), n in right.items() if not honest)
     wrong = sum(n for (honest, _), n in total.items() if not honest)

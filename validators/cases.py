@@ -2,8 +2,9 @@
 
 A name says how a case is made: `source/types/values/layout/index/given`, for example
 `case0/f32/normal/transposed/uniform/all`.
-  source   `case3` the spec's own case; `draw5` a held-out shape drawn by the seed; `attr.mode.1` the second value of an
-           attribute; `rule2`, `axis.dim`, `shape` calls that must be refused
+  source   `case3` the spec's own case; `draw5` a held-out shape drawn by the seed; `size2.1` one on rung 2 of the
+           ladder of sizes; `attr.mode.1` the second value of an attribute; `rule2`, `axis.dim`, `shape` calls that
+           must be refused
   types    dtype of each free type variable, in order, joined by `+` (`-`: none)
   values   a value class, layout a layout, index an index class (`-`: no integer input points anywhere)
   given    `all` inputs present, or `no:w+b`
@@ -11,7 +12,7 @@ A name says how a case is made: `source/types/values/layout/index/given`, for ex
 `make_cases` never drops one: what cannot be built is in `refused` with the reason, what does not apply to the operator
 (a class of values that no dtype of it has, negative positions that its rules forbid) in `skipped`.
 
-May import: numpy, oracle, layouts, draws, values, generator.{spec, bind, bound, expr, types, errors}.
+May import: numpy, oracle, layouts, draws, sizes, values, generator.{spec, bind, bound, expr, types, errors}.
 To add a source: a branch in `_Builder.build`, names for it in `_Plan`.
 """
 
@@ -38,6 +39,7 @@ from .draws import INDEX_CLASSES, VALUE_CLASSES, applicable, draw, draw_index
 from .extents import OracleRefusal, Shape
 from .layouts import LAYOUTS, applies, lay_out
 from .oracle import Survey, output_shapes, survey
+from .sizes import RUNGS, cut, grown
 from .values import ARRAY, Array, from_array, to_array
 
 __all__ = ["Case", "CaseRefused", "CaseReport", "CaseTensor", "Expected", "build_case", "make_cases"]
@@ -49,6 +51,9 @@ EXTENTS = (1, 2, 3, 4, 5, 7, 8, 9, 13, 15, 16, 17, 31, 32, 33, 63, 64, 65)
 MAX_ELEMENTS = 1 << 14
 MAX_POINTS = 4_000_000
 ATTEMPTS = 80
+#: What a call on the ladder of sizes may hold, and cost the oracle.
+SIZED_ELEMENTS = 1 << 16
+SIZED_POINTS = 1_500_000
 
 
 class CaseRefused(JudgedError):
@@ -312,6 +317,9 @@ class _Builder:
             return self.complete(self.declared(k))
         if source.startswith("draw"):
             return self.held_out(int(source[4:]), self.types(types))
+        if source.startswith("size"):
+            rung, variant = source[4:].split(".")
+            return self.sized(int(rung), int(variant), self.types(types))
         if source.startswith("attr."):
             _, attr, place = source.split(".")
             call = self.complete(self.plainest())
@@ -346,7 +354,7 @@ class _Builder:
         """The first declared case with something in it, else a small call made up."""
         for k in range(len(self.spec.test.cases)):
             call = self.declared(k)
-            if not any(v == 0 or (isinstance(v, tuple) and 0 in v) for n, v in call.dims.items()):
+            if not _is_empty(call):
                 return call
         return self.made_up()
 
@@ -469,6 +477,93 @@ class _Builder:
             return call
         raise CaseRefused(f"no held-out shape in {ATTEMPTS} attempts (the last: {why})")
 
+    def sized(self, rung: int, variant: int, chosen: dict[str, DType]) -> _Call:
+        """A call with one extent (or the product of two) on a rung of the ladder.
+
+        Variants go through the extents, then through the tails.  Where the operator does not take it, or it costs too
+        much, the other extents are cut, then another one grows.
+        """
+        cases = [k for k in range(len(self.spec.test.cases)) if not _is_empty(self.declared(k))]
+        why = "no extent can grow"
+        for attempt in range(ATTEMPTS):
+            rng = _rng(self.seed, self.spec.op, "size", rung, variant, attempt)
+            base = self.declared(cases[int(rng.integers(len(cases)))]) if cases else self.made_up()
+            names = self.growable(base)
+            if not names:
+                continue
+            victim = names[(variant + attempt // 8) % len(names)]
+            n = RUNGS[rung].draw(rng, rung + variant // len(names))
+            try:
+                call = self.enlarged(base, victim, n, (64, 8, 3, 1)[attempt % 4], rng)
+                for a in self.spec.attrs.values():
+                    if a.kind in ("axis", "axes"):
+                        self.drawn_axes(a, call, rng)
+                op, run_attrs, shapes, _ = self.resolve(call, chosen)
+                found = survey(op, shapes, run_attrs)
+            except (CaseRefused, OpwrightError) as e:
+                why = e.message
+                continue
+            if (
+                max((math.prod(s) for s in shapes.values()), default=0) > SIZED_ELEMENTS
+                or found.points > SIZED_POINTS
+            ):
+                why = "too large"
+                continue
+            if (
+                victim in call.dims
+                and max(max((*s, math.prod(s))) for s in shapes.values()) < RUNGS[rung].low
+            ):
+                why = "every input broadcasts along it"
+                continue
+            return call
+        raise CaseRefused(f"no call with an extent above {RUNGS[rung].low} (the last attempt: {why})")
+
+    def growable(self, base: _Call) -> list[str]:
+        """What may be made large: the call's extents, and the attributes that extents of outputs are made of."""
+        joint = _joined(base.dims)
+        made_of = {
+            n.id
+            for t in self.spec.outputs.values()
+            for d in t.dims
+            for n in walk(d.expr)
+            if isinstance(n, Name)
+        }
+        kinds = {"int": int, "ints": tuple, "scalar": int}
+        attrs = [
+            a.name
+            for a in self.spec.attrs.values()
+            if a.name in made_of
+            and isinstance(base.attrs.get(a.name), kinds.get(a.kind, str))
+            and not isinstance(base.attrs[a.name], bool)
+        ]
+        return [n for n in joint if n not in self.spec.inputs and "." not in n] + attrs
+
+    def enlarged(self, base: _Call, victim: str, n: int, cap: int, rng: Rng) -> _Call:
+        call = base.copy()
+        call.dims = {}
+        for name, value in _joined(base.dims).items():
+            decl = self.spec.dims.get(name)
+            fixed = decl is not None and (decl.kind == "static" or decl.rank is not None)
+            new = cut(value, cap)
+            if name == victim and name in self.list_dims and isinstance(new, tuple):
+                place = int(rng.integers(len(new)))
+                new = (*new[:place], n, *new[place + 1 :])
+            elif name == victim:
+                new = grown(new, n, rng, fixed=fixed) if isinstance(new, tuple) else n
+            call.dims[name] = new
+            for attr, given in base.attrs.items():
+                if isinstance(value, tuple) and value and given == value and len(new) == len(value):
+                    call.attrs[attr] = new  # normalized_shape follows its pack
+        if victim in base.attrs:
+            given = base.attrs[victim]
+            call.attrs[victim] = grown(given, n, rng, fixed=True) if isinstance(given, tuple) else n
+        for name, t in self.spec.inputs.items():
+            if t.is_list:
+                call.lengths.pop(name, None)
+        self.repair(call, rng)
+        self.broadcast(call, rng)
+        return self.complete(call)
+
     def extent(self, rng: Rng, flavour: int, static: bool) -> int:
         if static:
             return int(rng.integers(1, 10))
@@ -477,20 +572,13 @@ class _Builder:
                 return int(rng.choice([0, 1, 2, 3, 5], p=[0.3, 0.2, 0.2, 0.2, 0.1]))
             case 2:
                 return int(rng.choice([1, 2, 3, 4], p=[0.5, 0.2, 0.2, 0.1]))
-            case 4:
-                return int(rng.integers(1, 4))
+            case 4:  # many axes, and few elements in all
+                return int(rng.choice([1, 2, 3], p=[0.45, 0.4, 0.15]))
         return int(rng.choice(EXTENTS[:12] if flavour != 3 else EXTENTS))
 
     def perturbed(self, base: _Call, rng: Rng, keep: float, flavour: int) -> _Call:
         call = base.copy()
-        call.dims = {n: v for n, v in base.dims.items() if "." not in n}
-        for n, v in base.dims.items():
-            # `a.B: [3, 1], b.B: [2]` stands for a joint B
-            if "." in n and not n.endswith(".shape"):
-                dim = n.split(".", 1)[1]
-                if dim not in call.dims:
-                    parts = [w for m, w in base.dims.items() if m.endswith(f".{dim}")]
-                    call.dims[dim] = np.broadcast_shapes(*parts) if isinstance(v, tuple) else v
+        call.dims = _joined(base.dims)
         ranks: dict[int, int] = {}
         seen: dict[Any, Any] = {}
         for n, v in list(call.dims.items()):
@@ -505,8 +593,8 @@ class _Builder:
                 rank = len(v)
                 if not static and n not in self.list_dims and (decl is None or decl.rank is None):
                     if rank not in ranks:
-                        top = 3 if flavour != 4 else 5
-                        ranks[rank] = 0 if flavour == 5 else int(rng.integers(0, top + 1))
+                        low, high = {4: (3, 8), 5: (0, 1)}.get(flavour, (0, 4))
+                        ranks[rank] = int(rng.integers(low, high))
                     rank = ranks[rank]
                 new = tuple(self.extent(rng, flavour, static) for _ in range(rank))
             else:
@@ -987,6 +1075,23 @@ class _Builder:
         raise CaseRefused("no two inputs share an extent", inapplicable=True)
 
 
+def _joined(dims: Mapping[str, Any]) -> dict[str, Any]:
+    """Extents by dim: `a.B: [3, 1], b.B: [2]` stands for a joint B, and no input has a shape of its own."""
+    out = {n: v for n, v in dims.items() if "." not in n}
+    for n, v in dims.items():
+        if "." in n and not n.endswith(".shape"):
+            dim = n.split(".", 1)[1]
+            if dim not in out:
+                parts = [w for m, w in dims.items() if m.endswith(f".{dim}")]
+                out[dim] = np.broadcast_shapes(*parts) if isinstance(v, tuple) else v
+    return out
+
+
+def _is_empty(call: _Call) -> bool:
+    """Whether an extent of it is 0."""
+    return any(v == 0 or (isinstance(v, tuple) and 0 in v) for v in call.dims.values())
+
+
 def _dtype_of(a: Array) -> DType:
     return next(d for d, array in ARRAY.items() if array == a.dtype)
 
@@ -1153,8 +1258,28 @@ class _Plan:
                 self.values[k % len(self.values)] if k % 2 else self.finite(),
                 self.layouts[k % len(self.layouts)],
             )
+        self.sizes(add, main, others)
         self.refusals(add, main)
         return out
+
+    def sizes(self, add: Any, main: str, others: Sequence[str]) -> None:
+        """Every rung of the ladder: for the main types from each extent that can grow, else from one."""
+        names = max(
+            (len(self.b.growable(self.b.declared(k))) for k in range(len(self.spec.test.cases))), default=2
+        )
+        for rung in range(len(RUNGS)):
+            if not self.full:
+                for variant in range(2):
+                    add(f"size{rung}.{self.b.seed % 8 + variant}", main, self.finite())
+                add(f"size{rung}.{(self.b.seed + rung) % 8}", main, "exact")
+                continue
+            for variant in range(min(2 * names, 6)):
+                for values in (self.finite(), "exact"):
+                    add(f"size{rung}.{variant}", main, values)
+            for values in ("nan", "mixed"):
+                add(f"size{rung}.{names - 1}", main, values)
+            for k, types in enumerate(others):
+                add(f"size{rung}.{k + rung}", types, "exact" if (k + rung) % 2 else self.finite())
 
     def declared_cases(self, add: Any, types: str) -> None:
         for k, source in enumerate(self.sources):

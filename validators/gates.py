@@ -121,6 +121,7 @@ def gate_layouts(s: Session) -> GateResult:
     rng = np.random.default_rng(s.seed)
     for trial, subject in s.sound("layouts", s.spread(48 if s.full else 6)):
         for name, laid, taken in arrangements(s, subject, trial, rng):
+            subject.same_answer(trial, laid)
             want = subject.want(laid)
             if not isinstance(want, dict):
                 continue

@@ -46,6 +46,7 @@ def judge(
     case: str | None = None,
     dtypes: Sequence[DType] = DTYPES,
     progress: Progress | None = None,
+    without: Collection[str] = (),
 ) -> Verdict:
     """The verdict on a candidate.
 
@@ -54,6 +55,7 @@ def judge(
     gates     names of the gates to run (default all; `build` runs when one after it needs it)
     case      only the case of this name: the command that a failure prints
     dtypes    those that the source has kernels for
+    without   gates that are left out, to see what the others say: nothing is proven by such a verdict
 
     Raises OpwrightError when the request is wrong or the machine lacks something; what the candidate does wrong is
     in the verdict.
@@ -88,7 +90,7 @@ def judge(
             progress,
             report.refused,
         )
-        results = _run(session, wanted, set(gates) if gates is not None else None)
+        results = _run(session, wanted, set(gates) if gates is not None else None, without)
         level = box.level
     missing = tuple(sorted(level.missing)) if level is not None else ()
     session.place["compiler"] = toolchain.find_compiler().version
@@ -121,12 +123,17 @@ def _wanted(tier: str, gates: Collection[str] | None) -> list[str]:
     return chosen
 
 
-def _run(s: Session, wanted: Sequence[str], asked: set[str] | None) -> list[GateResult]:
+def _run(
+    s: Session, wanted: Sequence[str], asked: set[str] | None, without: Collection[str]
+) -> list[GateResult]:
     """Run the gates; after a failed `lint` nothing is built, after a failed `build` nothing runs."""
     results: list[GateResult] = []
     stopped = ""
     for name in wanted:
         gate = GATE[name]
+        if name in without:
+            results.append(GateResult(name, SKIPPED, minimum=s.minimums[name], note="left out"))
+            continue
         if stopped and name not in ("meaning", "lint"):
             results.append(GateResult(name, SKIPPED, minimum=s.minimums[name], note=f"{stopped} failed"))
             continue

@@ -183,7 +183,7 @@ _WORDS = re.compile(
     r"__clang\w*|__GNUC\w*|__GNUG__|__GXX\w*|__VERSION__|__has_\w+|__FILE__|__LINE__|__DATE__|__TIME\w*__|__COUNTER__"
     r"|__BASE_FILE__|__INCLUDE_LEVEL__|_Pragma|__pragma|asm|__asm|__asm__|thread_local|__thread|_Thread_local|volatile"
     r"|__volatile__|__volatile|mutable|virtual|register|try|catch|throw|new|delete|typeid|dynamic_cast|co_await"
-    r"|co_yield|co_return|goto|import|module|export|concept|requires|__OPTIMIZE\w*__|__SANITIZE\w*__|constinit"
+    r"|co_yield|co_return|import|module|export|concept|requires|__OPTIMIZE\w*__|__SANITIZE\w*__|constinit"
 )
 
 _K = cindex.CursorKind
@@ -271,6 +271,9 @@ KINDS = _kinds(
     "BREAK_STMT",
     "RETURN_STMT",
     "NULL_STMT",
+    "GOTO_STMT",  # to a label of the same function; a computed one has a kind of its own, which is refused
+    "LABEL_STMT",
+    "LABEL_REF",
     "DECL_STMT",
     "CXX_FOR_RANGE_STMT",
     "UNEXPOSED_STMT",

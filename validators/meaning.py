@@ -175,7 +175,8 @@ def _lifted(s: Session, limit: int) -> list[Trial]:
     Of the same case in several dtypes the widest, which has the most digits.
     """
     groups: dict[str, dict[tuple[Any, ...], Trial]] = {}
-    for trial in sorted(s.spread(len(s.trials)), key=_narrow):
+    every = {id(t): t for t in (*s.spread(len(s.trials)), *s.trials)}
+    for trial in sorted(every.values(), key=_narrow):
         if size_of(trial) > _LARGEST:
             continue
         key = lift_key(s.spec, trial.key)

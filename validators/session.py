@@ -6,6 +6,7 @@ May import: candidate, harness, trial, verdict, generator.{bound, spec}.  A gate
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -129,9 +130,9 @@ class Session:
                 yield trial, subject
 
     def spread(self, limit: int) -> list[Trial]:
-        """At most `limit` trials: of every key and class of values some, small ones first."""
+        """At most `limit` trials: of every key and class of values some; and a quarter more on the ladder of sizes."""
         groups: dict[tuple[BindKey, str], list[Trial]] = {}
-        for trial in sorted(self.trials, key=size_of):
+        for trial in sorted((t for t in self.trials if not t.name.startswith("size")), key=size_of):
             groups.setdefault((trial.key, trial.values), []).append(trial)
         out: list[Trial] = []
         depth = 0
@@ -139,4 +140,13 @@ class Session:
             # Middle sizes first: the smallest are empty, the largest slow.
             out += [g[(depth + len(g) // 2) % len(g)] for g in groups.values() if depth < len(g)]
             depth += 1
-        return out[:limit]
+        return out[:limit] + self.sized(limit // 4)
+
+    def sized(self, limit: int) -> list[Trial]:
+        """At most `limit` trials (one at least) on the ladder of sizes: of every key and rung some."""
+        groups: dict[tuple[BindKey, str], list[Trial]] = {}
+        for trial in self.trials:
+            if trial.name.startswith("size"):
+                groups.setdefault((trial.key, trial.name.split(".", 1)[0]), []).append(trial)
+        turns = itertools.zip_longest(*groups.values())
+        return [t for turn in turns for t in turn if t is not None][: max(1, limit)]

@@ -123,6 +123,12 @@ class Subject:
             self._wants[trial.name] = answer
         return self._wants[trial.name]
 
+    def same_answer(self, known: Trial, other: Trial) -> None:
+        """Spare the oracle `other`, where its tensors hold the bytes of `known`, whatever their strides."""
+        want = self.want(known)
+        if all(a.tobytes() == other.arrays[n].tobytes() for n, a in known.arrays.items()):
+            self._wants[other.name] = want
+
     def invocation(
         self,
         trial: Trial,

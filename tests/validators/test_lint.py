@@ -50,6 +50,10 @@ def test_what_a_kernel_needs_is_allowed(head: str) -> None:
     assert lint(source(head=head), ["ow_t"]) == []
 
 
+def test_a_jump_to_a_label_is_only_a_loop_written_out() -> None:
+    assert rules("int64_t i = 0; again: if (i < n) { y[i] = x[i]; ++i; goto again; }") == set()
+
+
 @pytest.mark.parametrize(
     ("rule", "head", "body"),
     [
@@ -61,7 +65,7 @@ def test_what_a_kernel_needs_is_allowed(head: str) -> None:
         ("word", "static thread_local int q;", COPY),
         ("word", "", COPY + "volatile int z = 0; z = 1;"),
         ("word", "", COPY + 'asm("nop");'),
-        ("word", "", COPY + "goto end; end: return 0;"),
+        ("construct", "", COPY + "void* p = &&end; goto *p; end: return 0;"),
         ("construct", "", COPY + "try { throw 1; } catch (...) {}"),
         ("construct", "", COPY + "float* z = new float[4]; delete[] z;"),
         ("construct", "static auto f = [] { return 1.0f; };", COPY + "y[0] = f();"),

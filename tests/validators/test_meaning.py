@@ -14,6 +14,7 @@ from opwright.generator.bound import BindKey, BoundOp, KernelText
 from opwright.generator.spec import AtenEntry, Only, OpSpec, load_spec_text
 from opwright.validators import meaning
 from opwright.validators.cases import make_cases
+from opwright.validators.corpus import TextSource
 from opwright.validators.judge import judge
 from opwright.validators.lift import lift_key, lift_trial
 from opwright.validators.meaning import aten_arguments, measure_strength
@@ -21,7 +22,7 @@ from opwright.validators.session import Session
 from opwright.validators.trial import Trial
 from opwright.validators.verdict import FAILED, PASSED
 
-from .corpus import TextSource, honest, spec_of
+from .corpus_here import honest, spec_of
 from .oracle_help import specs
 
 SPEC = """

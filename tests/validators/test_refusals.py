@@ -8,12 +8,13 @@ import numpy as np
 
 from opwright.generator.bind import bind, keys_of
 from opwright.validators.candidate import Built
+from opwright.validators.corpus import TextSource
 from opwright.validators.harness import Harness
 from opwright.validators.refusals import _refusal, spoiled
 from opwright.validators.sandbox import Sandbox
 from opwright.validators.trial import Subject, Trial
 
-from .corpus import TextSource, honest, spec_of
+from .corpus_here import honest, spec_of
 
 
 def trial_of(op: str, **arrays: np.ndarray) -> tuple[Trial, Subject]:

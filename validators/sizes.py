@@ -1,0 +1,67 @@
+"""Held-out sizes: how large the extents of drawn calls are, beyond what any list of tested shapes holds.
+
+A kernel may treat a long axis in another way than a short one (vectors, unrolling, blocks, threads), so every operator
+is judged on rungs of a ladder, at extents that the seed draws, with tails that are no multiple of anything.
+
+May import: numpy.  To add a rung: a row in `RUNGS`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ["RUNGS", "Rung", "cut", "grown"]
+
+Rng = np.random.Generator
+Shape = tuple[int, ...]
+#: Lanes of the widest vector that kernels use.
+LANES = 16
+TAILS = 3
+
+
+@dataclass(frozen=True)
+class Rung:
+    """Extents from `low` up to and without `high`."""
+
+    low: int
+    high: int
+    why: str
+
+    def draw(self, rng: Rng, tail: int) -> int:
+        """An extent.  tail: 0 one lane less than whole vectors, 1 odd, 2 any."""
+        n = int(rng.integers(self.low, self.high - LANES))
+        match tail % TAILS:
+            case 0:
+                return n - n % LANES + LANES - 1
+            case 1:
+                return n | 1
+        return n
+
+
+RUNGS: tuple[Rung, ...] = (
+    Rung(65, 256, "above a vector times the unrolling"),
+    Rung(257, 1000, "above a block of the blocked sums"),
+    Rung(1001, 3000, "in the thousands"),
+)
+
+
+def grown(shape: Shape, n: int, rng: Rng, *, fixed: bool) -> Shape:
+    """`shape` with `n` in one axis (more often than not the last), or as a product of two; fixed: its rank is given."""
+    rank = len(shape) if fixed else max(1, len(shape))
+    small = (*shape, *(2 for _ in range(rank - len(shape))))
+    if not small:
+        return shape
+    if rank >= 2 and rng.random() < 0.3:
+        first = int(rng.integers(3, max(4, math.isqrt(n))))
+        axis = int(rng.integers(rank - 1))
+        return (*small[:axis], first, n // first + 1, *small[axis + 2 :])
+    axis = rank - 1 if rng.random() < 0.6 else int(rng.integers(rank))
+    return (*small[:axis], n, *small[axis + 1 :])
+
+
+def cut(value: int | Shape, cap: int) -> int | Shape:
+    """The extents that do not grow, none above `cap`."""
+    return min(value, cap) if isinstance(value, int) else tuple(min(e, cap) for e in value)
