@@ -1186,7 +1186,7 @@ class _Plan:
         self.index = (
             "uniform"
             if any(_integer(rule) for _, rule in self.b.choices)
-            or any(t.dtype in ("i64", "i32") for t in self.spec.inputs.values())
+            or any(_fixed(self.spec, t) in ("i64", "i32") for t in self.spec.inputs.values())
             else "-"
         )
 
@@ -1345,6 +1345,12 @@ class _Plan:
             if score > best:
                 best, source = score, s
         return source
+
+
+def _fixed(spec: OpSpec, t: TensorType) -> str:
+    """The dtype that an input always has, written as it is or under a name; else the name of its variable."""
+    rule = spec.types.get(t.dtype)
+    return rule.id if isinstance(rule, Name) else t.dtype
 
 
 def _integer(dtypes: tuple[DType, ...]) -> bool:

@@ -150,6 +150,8 @@ def _proof(verdict: Verdict, kernels: Sequence[KernelText]) -> Proof:
             row["note"] = g.note
         if g.strength is not None:
             row["strength"] = g.strength
+        if g.classes:
+            row["classes"] = g.classes
         gates[g.name] = row
     bodies = {
         k.symbol: {str(a): str(b) for a, b in body.items()}

@@ -100,8 +100,12 @@ def gate_numerics(s: Session) -> GateResult:
             loose += 1
         else:
             tally.passed(ratio)
+            tally.classes.update(trial.classes)
     if loose:
         tally.note(f"{loose} case(s) bound too little to count")
+    unseen = {t.values for t in s.trials} - set(tally.classes)
+    if unseen and not tally.failed:
+        tally.note(f"no case counts of class {', '.join(sorted(unseen))}")
     if s.unmade:
         name, why = s.unmade[0]
         tally.note(f"{len(s.unmade)} case(s) could not be built, {name}: {why}")

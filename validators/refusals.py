@@ -94,17 +94,20 @@ def _attributes(trial: Trial, kinds: dict[str, str]) -> Iterator[tuple[str, Tria
 
 
 def _data(trial: Trial) -> Iterator[tuple[str, Trial]]:
+    """One number out of range, at either end or in the middle: just outside of every extent, and far outside."""
+    extents = sorted({n for a in trial.arrays.values() for n in a.shape})[:6]
+    outside = list(dict.fromkeys((-1, 1 << 14, *(n for n in extents), *(-n - 1 for n in extents))))
     for name, a in trial.arrays.items():
         if not a.size or a.dtype == np.bool_:
             continue
-        bad = [-1, 1 << 14] if a.dtype.kind in "iu" else [-1.0, np.nan]
+        bad: list[int] | list[float] = outside if a.dtype.kind in "iu" else [-1.0, np.nan]
         for value in bad:
             if a.dtype.kind in "iu" and not np.iinfo(a.dtype).min <= value <= np.iinfo(a.dtype).max:
                 continue
-            for at in {0, a.size - 1}:
+            for at in sorted({0, a.size // 2, a.size - 1}):
                 changed = a.copy()
                 changed.reshape(-1)[at] = value
-                yield f"{name} holds {value}", trial.with_arrays({**trial.arrays, name: changed})
+                yield f"{name} holds {value} at {at}", trial.with_arrays({**trial.arrays, name: changed})
 
 
 def spoiled(trial: Trial, kinds: dict[str, str]) -> Iterator[tuple[str, Trial]]:
@@ -215,6 +218,7 @@ def gate_errors(s: Session) -> GateResult:
                 tally.fail(s.failure(f"{what}: {wrong}", trial, bad))
             else:
                 tally.passed()
+                tally.classes["index out of range"] += want.kind in ("data", "index")
     for trial in s.refusals:
         expect = trial.expect
         assert expect is not None
@@ -231,6 +235,8 @@ def gate_errors(s: Session) -> GateResult:
             tally.fail(s.failure(wrong, trial))
         else:
             tally.passed()
+            tally.classes["index out of range"] += expect.kind in ("data", "index")
+    tally.classes = +tally.classes  # no zeros
     rules = next(iter(s.ops.values())).rules if s.ops else ()
     missed = [r.text for k, r in enumerate(rules) if k not in negated]
     if missed:

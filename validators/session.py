@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -36,6 +37,7 @@ class Tally:
     worst: float = 0.0
     notes: list[str] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
+    classes: Counter[str] = field(default_factory=Counter)
     excuse: str = ""  # why too few cases may be left: another gate has failed on the others
 
     def passed(self, ratio: float = 0.0) -> None:
@@ -68,6 +70,7 @@ class Tally:
             self.worst,
             "; ".join(self.notes),
             time.monotonic() - self.started,
+            classes=dict(self.classes) or None,
         )
 
 

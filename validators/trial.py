@@ -70,6 +70,13 @@ class Trial:
         laid = c.inputs if c.layout != "contiguous" else {}
         return cls(c.name, c.key, arrays, c.run_attrs, c.value_class, c.attrs, laid, c.name, c.expect)
 
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Its class of values, and of positions where an input holds some."""
+        parts = self.case.split("/")
+        index = parts[4] if len(parts) == 6 else "-"
+        return (self.values,) if index == "-" else (self.values, f"index {index}")
+
     def with_arrays(self, arrays: Mapping[str, Array], tail: str = "") -> Trial:
         return replace(self, arrays=dict(arrays), name=self.name + tail)
 

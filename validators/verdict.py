@@ -54,6 +54,8 @@ class GateResult:
     failed    how many of them failed; `failures` holds the first ones
     worst     largest error over its bound (0 where the gate compares exactly), inf when an exact value differed
     strength  of the gate meaning at the full tier: mutants of `compute`
+    classes   of the gate numerics: how many of its cases were of each class of values, and of positions (`index …`);
+              of the gate errors: how many calls had a position out of range
     """
 
     name: str
@@ -66,6 +68,7 @@ class GateResult:
     note: str = ""
     seconds: float = 0.0
     strength: dict[str, Any] | None = None
+    classes: dict[str, int] | None = None
 
     @property
     def ok(self) -> bool:
@@ -87,6 +90,8 @@ class GateResult:
             out["note"] = self.note
         if self.strength is not None:
             out["strength"] = self.strength
+        if self.classes:
+            out["classes"] = self.classes
         return out
 
 

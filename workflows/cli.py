@@ -50,6 +50,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "gate": ("gate", "Say whether a change keeps what was proven; for CI."),
         "doctor": ("doctor", "Say what this machine has, what it lacks, and what to do."),
         "ops": ("ops", "List operators, what they are called elsewhere, and what is proven."),
+        "judge": ("judge", "Measure the judge: its bounds, its own error rates."),
         "cache": ("cache", "Look at, prune or clear the cache of built artifacts."),
         "init": ("init", "Make a repository of your own a workbench."),
         "migrate": ("migrate", "Bring specs, evidence and records to this version's schema."),

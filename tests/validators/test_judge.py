@@ -202,3 +202,39 @@ def test_failures_beyond_the_first_are_counted() -> None:
         tally.fail(Failure(f"case {k}"), 2.0)
     result = tally.result()
     assert (result.failed, len(result.failures), result.worst) == (9, 5, 2.0)
+
+
+CLASSES = {
+    "exact",
+    "normal",
+    "large",
+    "tiny",
+    "denormal",
+    "zeros",
+    "inf",
+    "nan",
+    "nan_inf",
+    "halves",
+    "all_equal",
+    "mixed",
+}
+
+
+def test_every_class_of_values_and_positions_is_counted() -> None:
+    e = entry("take")
+    verdict = judge(e.spec, TextSource(e), tier="full", gates=["numerics", "errors"])
+    counted = verdict.gate("numerics").classes or {}
+    assert set(counted) >= CLASSES
+    assert min(counted.values()) >= 1
+    assert {"index uniform", "index same", "index bounds"} <= set(counted)
+    assert "index negative" not in counted, "its rules forbid them"
+    assert (verdict.gate("errors").classes or {})["index out of range"] > 4
+    assert verdict.gate("numerics").to_json()["classes"] == counted
+
+
+def test_a_gate_that_is_left_out_proves_nothing() -> None:
+    e = entry("rowmax")
+    verdict = judge(e.spec, TextSource(e), gates=["lint", "build"], without=["lint"])
+    assert verdict.gate("lint").state == SKIPPED
+    assert verdict.gate("build").state == PASSED
+    assert not verdict.proven

@@ -52,8 +52,8 @@ def test_rules_over_extents_and_over_data_are_negated() -> None:
     found = refusals(*trial_of("c_rowmax", x=np.ones((2, 3), np.float32)))
     assert found["extent 0 of axis 1 of x"] == ("require", 0)
     found = refusals(*trial_of("c_take", x=np.ones((5, 2), np.float32), i=np.arange(3)))
-    assert found["i holds -1"] == ("data", 0)
-    assert found["i holds 16384"] == ("data", 1)
+    assert found["i holds -1 at 0"] == found["i holds -1 at 2"] == ("data", 0)
+    assert found["i holds 5 at 1"] == found["i holds 16384 at 1"] == ("data", 1)
 
 
 def test_every_spoiled_call_has_a_name_of_its_own() -> None:
