@@ -544,7 +544,7 @@ class _Builder:
         for name, value in _joined(base.dims).items():
             decl = self.spec.dims.get(name)
             fixed = decl is not None and (decl.kind == "static" or decl.rank is not None)
-            new = cut(value, cap)
+            new: Any = cut(value, cap)
             if name == victim and name in self.list_dims and isinstance(new, tuple):
                 place = int(rng.integers(len(new)))
                 new = (*new[:place], n, *new[place + 1 :])
