@@ -77,6 +77,7 @@ from .types import (
     accum,
     complex_of,
     default_dtype,
+    exact_in,
     in_category,
     promote,
     promote_operands,
@@ -539,6 +540,8 @@ class _Env:
 HALF = (DType.F16, DType.BF16)
 _ARITH = ("+", "-", "*", "/", "//", "%", "**")
 _CASTS = {d.value for d in DType}
+#: dtypes of literals that were rounded as written; a weak literal is an f64, an i64 or a bool
+_ROUNDING = (DType.F16, DType.BF16, DType.F32)
 
 
 class _Binder:
@@ -1340,6 +1343,9 @@ class _Binder:
                 # ±inf where numbers are finite: the type's own extreme
                 extreme = int(to.max if x.value > 0 else to.min)
                 return Num(bool(extreme) if to is DType.BOOL else extreme, dtype=to, span=x.span)
+            # Rule 9: `A(T(0.1))` rounds where it says T; only a number that T holds is the same number in A.
+            if x.dtype in _ROUNDING and math.isfinite(x.value) and not exact_in(x.value, x.dtype):
+                return Call(to.value, (x,), dtype=to, span=x.span)
             return Num(x.value, dtype=to, span=x.span)
         if isinstance(x, Select) and not to.is_inexact and any(_infinite(e) for e in (x.then, x.other)):
             return replace(x, then=self.cast(x.then, to), other=self.cast(x.other, to), dtype=to)

@@ -814,6 +814,9 @@ def show(x: Expr) -> str:
     return _show(x, 0)
 
 
+_DTYPES = frozenset(d.value for d in DType)
+
+
 def _wrap(text: str, prec: int, need: int) -> str:
     return f"({text})" if prec < need else text
 
@@ -832,6 +835,9 @@ def _show(x: Expr, need: int) -> str:
         case Load(tensor=t, index=ix, item=item):
             head = _entry(t) if item is None else f"{t}[{_show(item, 0)}]"
             return f"{head}[{', '.join(_show(i, 0) for i in ix) or '()'}]"
+        case Call(fn=fn, args=(Num(dtype=DType() as d) as literal,)) if fn in _DTYPES and d.value != fn:
+            # a bound literal that was rounded to another dtype first: 0.1 in bf16 is another number in f32
+            return f"{fn}({d.value}({_show(literal, 0)}))"
         case Call(fn=fn, args=args):
             return f"{fn}({', '.join(_show(a, 0) for a in args)})"
         case Un(op=op, x=inner):

@@ -40,7 +40,7 @@ from .expr import (
     substitute,
     walk,
 )
-from .types import DType, accum
+from .types import DType, accum, exact_in
 
 __all__ = [
     "classify",
@@ -140,7 +140,9 @@ def accumulate(op: BoundOp) -> BoundOp:
         for k in mine:
             s = body[k]
             value = s.assign.value
-            if value.dtype is not acc:
+            if isinstance(value, Num) and value.dtype is not None and exact_in(value.value, value.dtype):
+                value = replace(value, dtype=acc)
+            elif value.dtype is not acc:
                 value = Call(acc.value, (value,), dtype=acc)
             value = _rename_tensor(value, t.name, name, acc)
             body[k] = replace(

@@ -43,7 +43,7 @@ from .expr import (
     walk,
 )
 from .normal import plain_index
-from .types import DType
+from .types import DType, exact_in
 
 __all__ = [
     "add",
@@ -333,16 +333,6 @@ def binary(op: str, a: Expr, b: Expr) -> Expr:
     return Bin(op, a, b, dtype=d)
 
 
-def _exact_in(value: float, dtype: DType) -> bool:
-    if dtype is DType.F64:
-        return True
-    bits = {DType.F32: 24, DType.F16: 11, DType.BF16: 8}.get(dtype)
-    if bits is None or not math.isfinite(value):
-        return bits is not None
-    m = math.frexp(value)[0]
-    return (m * 2.0**bits).is_integer() and (value == 0 or 2.0**-14 <= abs(value) <= 65504.0)
-
-
 def _widens(small: DType, big: DType) -> bool:
     """Every value of `small` is exactly one of `big`."""
     if small is big:
@@ -359,7 +349,7 @@ def cast(x: Expr, to: DType) -> Expr:
         return x
     match x:
         case Num(value=v) if not isinstance(v, bool):
-            if to.is_float and (isinstance(v, float) or abs(v) < 2**53) and _exact_in(float(v), to):
+            if to.is_float and exact_in(v, to) and exact_in(v, d):
                 return num(v, to)
             if to.is_integer and isinstance(v, int) and to.min <= v <= to.max:
                 return num(v, to)

@@ -8,6 +8,7 @@ Sources: PyTorch's documented promotion lattice (torch.promote_types); unit roun
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,10 +22,12 @@ __all__ = [
     "category",
     "complex_of",
     "default_dtype",
+    "exact_in",
     "in_category",
     "promote",
     "promote_operands",
     "real_of",
+    "rounded",
     "sum_type",
 ]
 
@@ -220,6 +223,33 @@ def promote_operands(operands: Sequence[Operand]) -> DType:
             result = complex_of(light)
     assert result is not None
     return result
+
+
+def rounded(value: float, dtype: DType) -> float:
+    """The nearest number of a half type (ties to even); other dtypes' literals are rounded by whoever reads them."""
+    if dtype not in (DType.F16, DType.BF16) or value == 0 or not math.isfinite(value):
+        return value
+    digits, lowest = (11, -24) if dtype is DType.F16 else (8, -133)
+    quantum = 2.0 ** max(math.frexp(value)[1] - digits, lowest)
+    found = round(value / quantum) * quantum
+    return math.copysign(found if abs(found) <= dtype.max else math.inf, value)
+
+
+def exact_in(value: int | float, dtype: DType) -> bool:
+    """Whether the dtype holds this number itself, for floats in the range that all but denormals share."""
+    if dtype is DType.BOOL:
+        return value in (0, 1)
+    if dtype.is_integer:
+        return isinstance(value, int) and dtype.min <= value <= dtype.max
+    if isinstance(value, int) and abs(value) >= 2**53:
+        return False
+    if dtype is DType.F64:
+        return True
+    bits = {DType.F32: 24, DType.F16: 11, DType.BF16: 8}.get(dtype)
+    if bits is None or not math.isfinite(value):
+        return bits is not None
+    m = math.frexp(value)[0]
+    return (m * 2.0**bits).is_integer() and (value == 0 or 2.0**-14 <= abs(value) <= 65504.0)
 
 
 def accum(t: DType) -> DType:

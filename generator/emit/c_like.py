@@ -60,7 +60,7 @@ from ..loops import (
     Walk,
 )
 from ..normal import identity
-from ..types import DType
+from ..types import DType, rounded
 
 __all__ = ["CLike", "compute_dtype", "compute_type", "storage_type"]
 
@@ -292,7 +292,9 @@ class CLike:
             part = DType.F32 if d is DType.C64 else DType.F64
             re = self.number(Num(float(v), dtype=part))[0]
             return f"owk_complex_{d}({re}, 0)", _ATOM
-        return self.real(float(v), d)
+        return self.real(
+            rounded(float(v), _dtype(x)), d
+        )  # half types are computed in f32: 0.1 is another number there
 
     def integer(self, v: int, d: DType) -> tuple[str, int]:
         if d is DType.I64:

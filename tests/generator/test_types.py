@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -17,11 +18,13 @@ from opwright.generator.types import (
     accum,
     complex_of,
     default_dtype,
+    exact_in,
     float_of,
     in_category,
     promote,
     promote_operands,
     real_of,
+    rounded,
     stat_type,
     sum_type,
     wider,
@@ -179,3 +182,31 @@ WEAK_FLOAT, WEAK_COMPLEX = Operand(DType.F32, 0, weak=True), Operand(DType.C64, 
 def test_promotion_of_three_kinds(operands: list[Operand], result: DType) -> None:
     assert promote_operands(operands) is result
     assert promote_operands(operands[::-1]) is result
+
+
+@pytest.mark.parametrize(("dtype", "like"), [(DType.F16, np.float16), (DType.BF16, ml_dtypes.bfloat16)])
+def test_rounded_is_the_nearest_number_of_the_dtype(dtype: DType, like: type) -> None:
+    rng = np.random.default_rng(0)
+    drawn = rng.standard_normal(3000) * 10.0 ** rng.integers(-44, 39, 3000)
+    edges = [
+        0.1,
+        65504,
+        65519,
+        65520,
+        3.39e38,
+        3.4e38,
+        6e-8,
+        3e-8,
+        2.9e-8,
+        1e-40,
+        4.6e-41,
+        -0.0,
+        np.inf,
+        -np.inf,
+    ]
+    with np.errstate(over="ignore"):
+        for v in (*drawn, *edges):
+            got, want = rounded(float(v), dtype), float(np.float64(v).astype(like))
+            assert got == want and np.signbit(got) == np.signbit(want), v
+            assert not exact_in(float(v), dtype) or got == v
+    assert rounded(0.1, DType.F32) == 0.1
