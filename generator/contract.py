@@ -17,18 +17,51 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from .bound import Axis, BoundOp, Statement, Tensor
-from .expr import And, Bin, Call, Cmp, Expr, Fold, Load, Name, Num, Reduce, Select, Star, children, walk
+from .bound import Axis, BoundOp, DimUse, Statement, Tensor
+from .expr import (
+    And,
+    Assign,
+    Bin,
+    Call,
+    Cmp,
+    Expr,
+    Fold,
+    Load,
+    Name,
+    Num,
+    Reduce,
+    Select,
+    Star,
+    Target,
+    children,
+    map_children,
+    walk,
+)
 from .loops import Cell, Check, Contract, Factor, Let, Local, LoopStmt, Nest, Store, Walk, WalkAxis
 from .normal import plain_index
-from .simplify import loads
+from .simplify import fresh_name, loads
 from .types import DType
 
 if TYPE_CHECKING:
     from .fusion import Stmt
     from .lower import _Lowering
 
-__all__ = ["Contraction", "below", "conjuncts", "contract_nest", "contraction", "separate"]
+__all__ = [
+    "TILE",
+    "Blocked",
+    "Contraction",
+    "below",
+    "block_of_rows",
+    "blocked",
+    "conjuncts",
+    "contract_nest",
+    "contraction",
+    "materialise",
+    "separate",
+]
+
+#: Outputs accumulated together, and rows of a block: four vector registers of f32 at 512 bits.
+TILE = 64
 
 
 def conjuncts(x: Expr) -> list[Expr]:
@@ -64,8 +97,8 @@ def _names(x: Expr) -> set[str]:
     return {n.id for n in walk(x) if isinstance(n, Name) and n.kind in ("index", "packindex")}
 
 
-def contraction(s: Statement) -> Contraction | None:
-    """The contraction that a Normal statement is, else None."""
+def contraction(s: Statement, split: bool = True) -> Contraction | None:
+    """The contraction that a Normal statement is, else None; `split`: indices may be cut into blocks."""
     a = s.assign
     if not isinstance(a.value, Reduce) or a.value.kind != "sum" or a.mode != "=" or a.guard is not None:
         return None
@@ -81,7 +114,7 @@ def contraction(s: Statement) -> Contraction | None:
     if any(isinstance(n, Load) and n.tensor == s.target for n in walk(body)):
         return None
     sums = {n for n, _ in s.reduced}
-    found = _cut(str(target[-1]), free, sums, body.left, body.right)
+    found = _cut(str(target[-1]), free, sums, body.left, body.right, split)
     if found is None or found.rows:
         return found
     # With one row there is nothing to share: worth it where memory is read as it lies.
@@ -96,7 +129,7 @@ def _bare(x: Expr) -> Expr:
     return x
 
 
-def _cut(last: str, free: list[str], sums: set[str], a: Expr, b: Expr) -> Contraction | None:
+def _cut(last: str, free: list[str], sums: set[str], a: Expr, b: Expr, split: bool) -> Contraction | None:
     for left, right in ((a, b), (b, a)):
         mine, theirs = _names(left), _names(right)
         if not sums & mine & theirs:
@@ -107,7 +140,8 @@ def _cut(last: str, free: list[str], sums: set[str], a: Expr, b: Expr) -> Contra
         rows = [n for n in free if n in mine - theirs and n not in sums]
         block = None
         for n in free:
-            size = _block(right, n) if n in mine and n in theirs and n not in sums else None
+            shared = split and n in mine and n in theirs and n not in sums
+            size = _block(right, n) if shared else None
             if size is not None:
                 block = (n, size)
                 rows = [x for x in free if x in rows or x == n]
@@ -403,3 +437,147 @@ def _epilogue(low: _Lowering, group: Sequence[Stmt], rows: Sequence[Axis], colum
             low.leaf(s)
 
     return _walks(low, rows, columns, statements)
+
+
+# ================================================================================================ inside rows
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """A contraction inside a row kernel: its one row axis is number `depth` of its axes; `members` share its place."""
+
+    depth: int
+    members: tuple[int, ...]
+
+
+def blocked(op: BoundOp, chosen: Mapping[int, Contraction]) -> dict[int, Blocked]:
+    """Contractions of row kernels that a block of rows serves at once."""
+    found: dict[int, Blocked] = {}
+    for i in chosen:
+        s = op.body[i]
+        c = contraction(s, split=False)
+        if c is None or len(c.rows) != 1 or s.axis(c.rows[0]).pack:
+            continue
+        depth = [a.name for a in s.axes].index(c.rows[0])
+        if {a.name for a in s.axes[:depth]} != set(c.outer):
+            continue
+        members = _members(op, i)
+        if members is not None:
+            found[i] = Blocked(depth, members)
+    return found
+
+
+def materialise(op: BoundOp, inside: Mapping[int, Blocked]) -> BoundOp:
+    """The program with each computed row factor of such a contraction in a temporary of its own: it is computed along
+    memory, once, for all that read it.
+    """
+    body, temps = list(op.body), list(op.temps)
+    taken = {t.name for t in (*op.inputs, *op.outputs, *op.temps)} | {d.name for d in op.dims}
+    taken |= {a.name for a in op.attrs}
+    for i in inside:
+        s = op.body[i]
+        cut = contraction(s, split=False)
+        if cut is None or isinstance(_bare(cut.left), Load) or cut.left.dtype is None:
+            continue
+        axes = {a.name: a for a in (*s.axes, *(x for _, x in s.reduced))}
+        used = [a for a in axes.values() if a.name in _names(cut.left)]
+        name = fresh_name(f"{s.target}_{cut.rows[0]}", taken)
+        taken.add(name)
+        place: tuple[Expr, ...] = tuple(
+            Star(Name(a.name, kind="packindex", dtype=DType.I64), dtype=DType.I64)
+            if a.pack
+            else Name(a.name, kind="index", dtype=DType.I64)
+            for a in used
+        )
+        read = Load(name, place, dtype=cut.left.dtype)
+        at = next(k for k, x in enumerate(body) if _same_space(x, used) and _holds(x, cut.left))
+        made = Statement(
+            Assign(Target(name, place), "=", cut.left), tuple(replace(a, stated=True) for a in used)
+        )
+        temps.append(Tensor(name, cut.left.dtype, tuple(DimUse(a.extent, a.pack) for a in used), "temp"))
+        body = [
+            *body[:at],
+            made,
+            *(_put(x, cut.left, read) if _same_space(x, used) else x for x in body[at:]),
+        ]
+    return replace(op, body=tuple(body), temps=tuple(temps))
+
+
+def _same_space(s: Statement, axes: Sequence[Axis]) -> bool:
+    have = {a.name: (a.extent, a.pack) for a in (*s.axes, *(x for _, x in s.reduced))}
+    return all(have.get(a.name) == (a.extent, a.pack) for a in axes)
+
+
+def _holds(s: Statement, x: Expr) -> bool:
+    return any(n == x for n in walk(s.assign.value))
+
+
+def _put(s: Statement, old: Expr, new: Expr) -> Statement:
+    def put(e: Expr) -> Expr:
+        return new if e == old else map_children(e, put)
+
+    return replace(s, assign=replace(s.assign, value=put(s.assign.value)))
+
+
+def block_of_rows(low: _Lowering, group: Sequence[Stmt], row: Axis, tile: tuple[Expr, Expr]) -> None:
+    """A contraction and what reads its sums, for the block of rows that a tile of `row` is."""
+    first = group[0]
+    cut = contraction(first.st, split=False)
+    assert cut is not None
+    for s in group[1:]:
+        for have, mine in zip(first.axes, s.axes, strict=True):
+            s.rename(mine.name, have.name)
+    low.enter(first)
+    axes = {a.name: a for a in first.axes}
+    sums = [a for _, a in first.st.reduced]
+    rows = [replace(row, extent=Num(TILE, dtype=DType.I64))]
+    columns = [axes[n] for n in cut.columns]
+    until = _until(low, group, row.name, columns, tile)
+    low.enter(first)
+    left = _factor(low, cut.left, rows, sums)
+    right = _factor(low, cut.right, columns, sums)
+    dtype = first.st.assign.value.dtype
+    assert dtype is not None
+    extents = (_product(rows), _product(columns), _product(sums))
+    number = low.next_walk()
+    last = _epilogue(low, group, rows, columns)
+    low.emit(Contract(number, dtype, extents, tile[1], left, right, last, until, inside=True))
+
+
+def _until(
+    low: _Lowering, group: Sequence[Stmt], row: str, columns: Sequence[Axis], tile: tuple[Expr, Expr]
+) -> Expr | None:
+    """The first column whose sums none of the block's rows read: `… if j <= i + c else …` is all that reads them."""
+    first = group[0]
+    readers = [s for s in group[1:] if any(x.tensor == first.st.target for x in loads(s.st.assign.value))]
+    if len(readers) != 1 or len(columns) != 1 or low.places[first.st.target].kind != "scalar":
+        return None
+    value = readers[0].st.assign.value
+    if not isinstance(value, Select) or any(
+        x.tensor == first.st.target for e in (value.test, value.other) for x in loads(e)
+    ):
+        return None
+    for fact in conjuncts(value.test):
+        side = below(fact)
+        if side is None or side[0].dtype is not DType.I64 or side[1].dtype is not DType.I64:
+            continue
+        a, b, d = side
+        if plain_index(a) != columns[0].name or not _rises(b, row) or columns[0].name in _names(b):
+            continue
+        # j + d <= b(i), and b is greatest at the block's last row
+        low.enter(readers[0])
+        return Bin(
+            "+", low.value(b), Bin("-", tile[1], Num(d, dtype=DType.I64), dtype=DType.I64), dtype=DType.I64
+        )
+    return None
+
+
+def _rises(e: Expr, row: str) -> bool:
+    """Whether an integer expression is the index `row` plus what does not depend on it."""
+    if plain_index(e) == row:
+        return True
+    if isinstance(e, Bin) and e.op == "+":
+        return (_rises(e.left, row) and row not in _names(e.right)) or (
+            _rises(e.right, row) and row not in _names(e.left)
+        )
+    return isinstance(e, Bin) and e.op == "-" and _rises(e.left, row) and row not in _names(e.right)

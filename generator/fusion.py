@@ -126,6 +126,10 @@ class Fusion:
         t = self.plan.tiled.get(s.number)
         return t if t is not None and depth == len(s.axes) - 1 else None
 
+    def blocked_at(self, s: Stmt, depth: int) -> bool:
+        b = self.plan.blocked.get(s.number)
+        return b is not None and b.depth == depth
+
     def fuse(self, stmts: Sequence[Stmt], depth: int, in_tile: bool = False) -> list[Stmt | Fused]:
         out: list[Stmt | Fused] = []
         run: list[Stmt] = []
@@ -146,7 +150,9 @@ class Fusion:
 
     def loop(self, run: list[Stmt], depth: int, in_tile: bool) -> list[Stmt | Fused]:
         axis = run[0].axes[depth]
-        if not in_tile and any(self.tiled_at(s, depth) for s in run):
+        if in_tile and self.blocked_at(run[0], depth):
+            return [Fused(axis, run, list(run))]
+        if not in_tile and any(self.tiled_at(s, depth) or self.blocked_at(s, depth) for s in run):
             return [Fused(axis, run, self.fuse(run, depth, in_tile=True), TILE)]
         return [Fused(axis, run, self.fuse(run, depth + 1))]
 
@@ -155,6 +161,10 @@ class Fusion:
             return False
         have, mine = run[0].axes[depth], s.axes[depth]
         if have.pack != mine.pack or have.extent != mine.extent:
+            return False
+        if in_tile and self.blocked_at(run[0], depth):
+            return s.number in self.plan.blocked[run[0].number].members
+        if in_tile and self.blocked_at(s, depth):
             return False
         if in_tile and (self.tiled_at(s, depth) or any(self.tiled_at(r, depth) for r in run)):
             return False

@@ -50,6 +50,7 @@ __all__ = [
     "Var",
     "Walk",
     "WalkAxis",
+    "contracts_in",
     "show_loops",
     "verify",
 ]
@@ -305,6 +306,8 @@ class Contract:
     a flat one over columns) reads each as `Cell`.
 
     extents: of rows, columns and terms; limit: how many rows there are at this outer position, where that varies.
+    until: the column from which on no sum is read, where that is known.
+    inside: among the statements of a block of `limit` rows; else it is what its nest does, task by task.
     """
 
     id: int
@@ -314,6 +317,8 @@ class Contract:
     left: Factor
     right: Factor
     epilogue: Walk
+    until: Expr | None = None
+    inside: bool = False
 
     @property
     def columns(self) -> Walk:
@@ -389,7 +394,7 @@ class Nest:
     def contract(self) -> Contract | None:
         """The contraction that the walk's steps end with."""
         last = self.walk.body[-1] if self.walk.body else None
-        return last if isinstance(last, Contract) else None
+        return last if isinstance(last, Contract) and not last.inside else None
 
 
 @dataclass(frozen=True)
@@ -418,10 +423,25 @@ class LoopProgram:
 
     @property
     def contracts(self) -> tuple[Contract, ...]:
-        return tuple(k for n in self.nests if (k := n.contract) is not None)
+        """All contractions, those inside rows too."""
+        return tuple(k for n in self.nests for k in contracts_in(n.body))
 
     def buffer(self, tensor: str) -> Buffer | None:
         return next((b for b in self.buffers if b.tensor == tensor), None)
+
+
+def contracts_in(stmts: Sequence[LoopStmt]) -> list[Contract]:
+    """The contractions among statements and below them."""
+    found: list[Contract] = []
+    for s in stmts:
+        match s:
+            case Contract():
+                found.append(s)
+            case Walk(body=b) | For(body=b):
+                found += contracts_in(b)
+            case If(then=a, orelse=b):
+                found += contracts_in((*a, *b))
+    return found
 
 
 # ================================================================================================ verify
@@ -514,7 +534,7 @@ def verify(p: LoopProgram) -> None:
                     block((*before, *body, Let("#value", v)), scope | {t, k})
                     scope.add(n)
                 case Contract(extents=es, limit=limit, left=left, right=right, epilogue=last):
-                    for e in (*es, *((limit,) if limit is not None else ())):
+                    for e in (*es, *(x for x in (limit, s.until) if x is not None)):
                         expr(e, scope)
                     for f in (left, right):
                         ends = [Let("#value", x) for x in (*f.window, f.value)]
@@ -631,6 +651,7 @@ def _show(stmts: Sequence[LoopStmt], pad: str, out: list[str]) -> None:
 def _show_contract(s: Contract, pad: str, out: list[str]) -> None:
     m, n, k = (_text(e) for e in s.extents)
     limit = "" if s.limit is None else f" (rows at most {_text(s.limit)})"
+    limit += "" if s.until is None else f" (columns read up to {_text(s.until)})"
     out.append(f"{pad}contract {s.dtype} {m} by {n} over {k}{limit}")
     for name, f in (("left", s.left), ("right", s.right)):
         own = f.own

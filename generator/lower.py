@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from .bound import Axis, BoundOp, Rule, Tensor
-from .contract import Contraction, below, conjuncts, contract_nest
+from .contract import Contraction, below, block_of_rows, conjuncts, contract_nest, materialise
 from .errors import LowerError
 from .expr import (
     FUNCTIONS,
@@ -480,6 +480,14 @@ class _Lowering:
         found = self.plan.contract.get(first.number) if isinstance(first, Stmt) else None
         return found[0] if found is not None else None
 
+    def is_blocked(self, node: Fused) -> bool:
+        """Whether a loop is a contraction over a block of rows."""
+        return (
+            node.stmts[0].number in self.plan.blocked
+            and not node.tile
+            and len(node.children) == len(node.stmts)
+        )
+
     def group(self, nodes: Sequence[Stmt | Fused]) -> list[list[Stmt | Fused]]:
         """Nests: each loop is one; consecutive statements without axes share one."""
         out: list[list[Stmt | Fused]] = []
@@ -569,6 +577,9 @@ class _Lowering:
                 break
             path.append(inner)
             nodes = inner.children
+            if self.is_blocked(inner):
+                self.places[t.name] = _Place("scalar", frozenset(), self.names[("tensor", t.name)])
+                return
         at = [
             [spots(ix, loop.axis.name, False) for s in users for n, ix, _ in s.accesses() if n == t.name]
             for loop in path
@@ -783,6 +794,9 @@ class _Lowering:
             return
         if node.tile:
             self.tile_loop(node)
+            return
+        if a.name in self.tiles and self.is_blocked(node):
+            block_of_rows(self, node.stmts, a, self.tiles[a.name])
             return
         only = node.stmts[0]
         t = self.plan.tiled.get(only.number)
@@ -1403,6 +1417,8 @@ class _Lowering:
 def lower(op: BoundOp, target: str = "cpu", choice: Plan | None = None) -> LoopProgram:
     """The loops of a Normal program for `target` (`cpu` or `cuda`).  Raises LowerError."""
     op, splits = normal_updates(inline(dead(op)))
+    if target == "cpu" and choice is None:
+        op = materialise(op, plan(op, target).blocked)
     program = _Lowering(op, choice or plan(op, target), splits).run()
     verify(program)
     return program

@@ -21,14 +21,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .bound import BoundOp, Statement
-from .contract import Contraction, contraction, separate
+from .contract import TILE, Blocked, Contraction, blocked, contraction, separate
 from .expr import Bin, Cmp, Expr, Load, Name, Num, Reduce, Select, walk
 from .normal import identity, plain_index
 
 __all__ = ["TILE", "Plan", "Scanned", "Tiled", "plan"]
-
-#: Outputs accumulated together: four vector registers of f32 at 512 bits, and a power of two on any machine.
-TILE = 64
 
 
 @dataclass(frozen=True)
@@ -56,12 +53,14 @@ class Plan:
     """What was chosen for one program: `target` is `cpu` or `cuda`; the rest is keyed by statement number.
 
     contract  a contraction, with the numbers of all statements of its nest
+    blocked   a contraction inside a row kernel, which then takes a block of rows at a time
     """
 
     target: str
     tiled: Mapping[int, Tiled] = field(default_factory=dict)
     contract: Mapping[int, tuple[Contraction, tuple[int, ...]]] = field(default_factory=dict)
     scanned: Mapping[int, Scanned] = field(default_factory=dict)
+    blocked: Mapping[int, Blocked] = field(default_factory=dict)
 
 
 def plan(op: BoundOp, target: str) -> Plan:
@@ -74,6 +73,7 @@ def plan(op: BoundOp, target: str) -> Plan:
         if scanned_reduction(s) is None and (c := contraction(s)) is not None
     }
     contract = {i: (found[i], members) for i, members in separate(op, found).items()}
+    inside = blocked(op, {i: c for i, c in found.items() if i not in contract})
     tiled: dict[int, Tiled] = {}
     scanned: dict[int, Scanned] = {}
     for i, s in enumerate(op.body):
@@ -81,9 +81,9 @@ def plan(op: BoundOp, target: str) -> Plan:
         t = tiled_reduction(s)
         if scan is not None:
             scanned[i] = scan
-        elif t is not None and i not in contract:
+        elif t is not None and i not in contract and i not in inside:
             tiled[i] = t
-    return Plan(target, tiled, contract, scanned)
+    return Plan(target, tiled, contract, scanned, inside)
 
 
 def _names(x: Expr) -> set[str]:

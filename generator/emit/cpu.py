@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..expr import Expr
-from ..loops import LoopProgram, LoopStmt, Nest
+from ..loops import Contract, LoopProgram, LoopStmt, Nest, contracts_in
 from . import gemm
 from .c_like import CLike, unit_strides
 from .columns import Columns, fits, unit_votes
@@ -19,6 +19,12 @@ __all__ = ["DIALECTS", "Cpu", "print_cpu"]
 
 class Cpu(CLike):
     """GNU C++ (gcc, clang)."""
+
+    def _statement(self, s: LoopStmt) -> None:
+        if isinstance(s, Contract):
+            gemm.inside(self, s)
+        else:
+            super()._statement(s)
 
 
 class CpuPortable(Cpu):
@@ -74,7 +80,7 @@ def _body(c: CLike, head: Sequence[str], opening: str, print_body: Callable[[], 
 
 def _nest(c: CLike, n: Nest, name: str) -> None:
     contracted = n.contract is not None
-    units = [] if contracted else unit_strides(n.body)
+    units = [] if contracts_in(n.body) else unit_strides(n.body)
     saved = dict(c.shadows)
     c.line("")
     for t in n.text:
@@ -111,8 +117,10 @@ def _nest(c: CLike, n: Nest, name: str) -> None:
 
 
 def _by_columns(c: CLike, n: Nest) -> bool:
-    return fits(n, frozenset(b.tensor for b in c.p.buffers if b.scope != "global")) and bool(
-        unit_votes(c, n)[0]
+    return (
+        not contracts_in(n.body)
+        and fits(n, frozenset(b.tensor for b in c.p.buffers if b.scope != "global"))
+        and bool(unit_votes(c, n)[0])
     )
 
 
@@ -148,7 +156,7 @@ def _launch(c: CLike, pro: Prologue, n: Nest, name: str) -> None:
     if k is not None:
         gemm.launch(c, n, k, name)
         return
-    units = unit_strides(n.body)
+    units = [] if contracts_in(n.body) else unit_strides(n.body)
     c.host = True
     fn = name
     if units:

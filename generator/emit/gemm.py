@@ -38,13 +38,37 @@ def tasks(c: CLike, n: Nest) -> None:
             c.line("if (tile.m0 >= tile.m1) continue;")
         _factor(c, "left", k.left, k.dtype)
         _factor(c, "right", k.right, k.dtype)
-        c.line("int64_t sums_stride;")
-        c.line(
-            f"const {ctype}* const sums = "
-            f"owk_gemm_tile<{ctype}>(e.g{k.id}, tile, left, right, scratch, &sums_stride);"
-        )
-        _epilogue(c, k)
+        _sums(c, k, f"e.g{k.id}")
         c.operands = outside
+
+
+def inside(c: CLike, k: Contract) -> None:
+    """A contraction among the statements of a block of rows."""
+    ctype = compute_type(k.dtype)
+    assert k.limit is not None
+    with c.indented("{"):
+        c.line(f"{ctype}* const scratch = ({ctype}*)(e.rows + thread * e.row_bytes + e.g{k.id}_at);")
+        _factor(c, "left", k.left, k.dtype)
+        _factor(c, "right", k.right, k.dtype)
+        c.line("OwkGemm gemm;")
+        c.line(
+            f"owk_gemm_plan<{ctype}>(gemm, 1, {c.expr(k.limit)}, e.w{k.columns.id}.total, "
+            f"e.w{k.left.walk.id}.total, 1);"
+        )
+        with c.indented("for (int64_t task = 0; task < gemm.down * gemm.across; ++task) {", skip="continue;"):
+            c.line("OwkTile tile = owk_tile(gemm, task);")
+            if k.until is not None:
+                c.line(f"tile.read = owk_least(tile.n1, owk_most(tile.n0, {c.expr(k.until)}));")
+            _sums(c, k, "gemm")
+
+
+def _sums(c: CLike, k: Contract, plan: str) -> None:
+    ctype = compute_type(k.dtype)
+    c.line("int64_t sums_stride;")
+    c.line(
+        f"const {ctype}* const sums = owk_gemm_tile<{ctype}>({plan}, tile, left, right, scratch, &sums_stride);"
+    )
+    _epilogue(c, k)
 
 
 def launch(c: CLike, n: Nest, k: Contract, name: str) -> None:

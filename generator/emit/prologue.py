@@ -984,6 +984,9 @@ class Prologue:
         return text if tile == "1" else f"({text}) * {tile}"
 
     def stride_of(self, tensor: str, k: int) -> str:
+        b = self.p.buffer(tensor)
+        if b is not None and b.dims[-1][0] == k and not b.dims[-1][2]:
+            return "1"
         return f"e.{self.tensor(tensor)}_s{k}"
 
 

@@ -96,18 +96,40 @@ compute: |
     assert [(b.tensor, b.scope) for b in p.buffers] == [("h", "global")]
 
 
-def test_sums_that_a_reduction_reads_stay_in_its_rows() -> None:
-    body = """inputs: {q: "T[L, E]", k: "T[S, E]", v: "T[S, F]"}
+ATTENTION = """inputs: {q: "T[L, E]", k: "T[S, E]", v: "T[S, F]"}
 outputs: {y: "T[L, F]"}
 compute: |
   s[i, j] = sum[e](A(q[i, e]) * A(k[j, e]))
-  m[i]    = max[j](s[i, j])
-  z[i]    = sum[j](exp(s[i, j] - m[i]))
-  y[i, f] = T(sum[j](exp(s[i, j] - m[i]) * A(v[j, f])) / z[i])
+  p[i, j] = s[i, j] if j <= i + S - L else -inf
+  m[i]    = max(max[j](p[i, j]), -1e30)
+  z[i]    = sum[j](exp(p[i, j] - m[i]))
+  y[i, f] = T(sum[j](exp(p[i, j] - m[i]) * A(v[j, f])) / z[i])
 """
-    p = lowered(body, {"q": 2, "k": 2, "v": 2})
-    assert all(n.contract is None for n in p.nests)
-    assert all(b.scope != "global" for b in p.buffers)
+
+
+def test_sums_that_a_reduction_reads_stay_in_its_rows_which_come_in_blocks() -> None:
+    p = lowered(ATTENTION, {"q": 2, "k": 2, "v": 2})
+    assert [n.contract for n in p.nests] == [None]
+    assert [(a.name, a.tile) for a in p.nests[0].walk.axes] == [("i", 64)]
+    assert len(p.contracts) == 2
+    scopes = {b.tensor: b.scope for b in p.buffers}
+    assert set(scopes.values()) == {"thread", "stack"}
+    assert "s" not in scopes
+
+
+def test_a_computed_factor_of_rows_is_computed_once_for_all_that_read_it() -> None:
+    p = lowered(ATTENTION, {"q": 2, "k": 2, "v": 2})
+    assert sum("= exp(" in line and "#" not in line for line in show_loops(p).splitlines()) == 1
+
+
+def test_sums_behind_a_guard_are_made_as_far_as_the_block_reads_them() -> None:
+    p = lowered(ATTENTION, {"q": 2, "k": 2, "v": 2})
+    assert [c.until is not None for c in p.contracts] == [True, False]
+    for guard in ("j <= i * 2", "j + i <= S", "i <= j", "j <= S - i"):
+        other = lowered(ATTENTION.replace("j <= i + S - L", guard), {"q": 2, "k": 2, "v": 2})
+        assert all(c.until is None for c in other.contracts), guard
+    read_elsewhere = ATTENTION.replace("else -inf", "else s[i, j] - 1")
+    assert all(c.until is None for c in lowered(read_elsewhere, {"q": 2, "k": 2, "v": 2}).contracts)
 
 
 def test_one_row_is_worth_it_only_where_memory_is_read_as_it_lies() -> None:

@@ -118,6 +118,7 @@ typedef struct {
 } OwkGemm;
 typedef struct {
   int64_t outer, m0, m1, n0, n1;
+  int64_t read; /* no sum from this column on is read; they are 0 */
 } OwkTile;
 
 #define OWK_TILE_ROWS 384   /* at most */
@@ -186,6 +187,7 @@ static inline OwkTile owk_tile(const OwkGemm& g, int64_t task) {
   t.m1 = owk_least(g.m, t.m0 + g.rows);
   t.n0 = j * g.columns;
   t.n1 = owk_least(g.n, t.n0 + g.columns);
+  t.read = t.n1;
   return t;
 }
 
@@ -520,17 +522,20 @@ static inline int64_t owk_strip(const T* b, int64_t ldb, const A* a, int64_t n, 
 template <class A, class L, class R>
 static inline const A* owk_gemm_tile(const OwkGemm& g, const OwkTile& t, const L& left, const R& right, A* scratch,
                                      int64_t* stride) {
-  const int64_t nr = OwkVector<A>::columns, rows = t.m1 - t.m0, columns = t.n1 - t.n0;
-  const int64_t ldc = owk_round_up(columns, nr);
+  const int64_t nr = OwkVector<A>::columns, rows = t.m1 - t.m0, columns = t.read - t.n0;
+  const int64_t ldc = owk_round_up(t.n1 - t.n0, nr), padded = owk_round_up(columns, nr);
   A* const c = scratch;
   A* const rest = scratch + owk_round_up(rows, OWK_MR) * ldc;
   *stride = ldc;
+  if (padded < ldc)
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t x = columns; x < ldc; ++x) c[i * ldc + x] = 0;
   if (g.m <= OWK_FEW_ROWS && right.lines() && g.k >= OwkVector<A>::lanes) {
-    owk_dots<A>(g.k, left, t.m0, t.m1, right, t.n0, t.n1, c, ldc, 1, rest);
+    owk_dots<A>(g.k, left, t.m0, t.m1, right, t.n0, t.read, c, ldc, 1, rest);
     return c;
   }
   if (g.n <= OWK_FEW_ROWS / 2 && left.lines() && g.k >= OwkVector<A>::lanes) {
-    owk_dots<A>(g.k, right, t.n0, t.n1, left, t.m0, t.m1, c, 1, ldc, rest);
+    owk_dots<A>(g.k, right, t.n0, t.read, left, t.m0, t.m1, c, 1, ldc, rest);
     return c;
   }
   A* const panel = rest;                       /* of rows, one at a time */
@@ -545,8 +550,8 @@ static inline const A* owk_gemm_tile(const OwkGemm& g, const OwkTile& t, const L
     const auto* line = g.m <= OWK_FEW_ROWS ? owk_in_line<A>(right, t.n0, k0, &ldb) : nullptr;
     const int64_t from = line ? whole : 0;
     if (columns > whole)
-      for (int64_t x = whole * n; x < ldc * n; ++x) packed[x] = 0;
-    owk_panels<A>(right, packed + from * n, nr, t.n0 + from, t.n1, k0, k1);
+      for (int64_t x = whole * n; x < padded * n; ++x) packed[x] = 0;
+    owk_panels<A>(right, packed + from * n, nr, t.n0 + from, t.read, k0, k1);
     for (int64_t i = 0; i < rows; i += OWK_MR) {
       const int64_t have = owk_least(rows - i, OWK_MR), mr = have == 1 ? 1 : have <= OWK_MR / 2 ? OWK_MR / 2 : OWK_MR;
       if (have < mr)
