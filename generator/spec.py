@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from pathlib import Path
 
 from .each import expand_each
@@ -58,8 +59,17 @@ __all__ = [
 
 
 def load_spec(path: str | os.PathLike[str], *, family: str = "") -> list[OpSpec]:
-    """The specs of a file, one a YAML document.  Raises `SpecError`, further mistakes in its `.others`."""
-    return load_spec_text(read_text(path), os.fspath(path), family=family)
+    """The specs of a file, one a YAML document.  Raises `SpecError`, further mistakes in its `.others`.
+
+    A text that was read before in this process is not parsed again: specs are frozen, and a workbench reads all of
+    its files for each command.
+    """
+    return list(_parsed(read_text(path), os.fspath(path), family))
+
+
+@lru_cache(maxsize=512)
+def _parsed(text: str, file: str, family: str) -> tuple[OpSpec, ...]:
+    return tuple(load_spec_text(text, file, family=family))
 
 
 def load_spec_text(text: str, file: str = "<text>", *, family: str = "") -> list[OpSpec]:
