@@ -544,6 +544,11 @@ _CASTS = {d.value for d in DType}
 _ROUNDING = (DType.F16, DType.BF16, DType.F32)
 
 
+def running_extent(n: str, k: int) -> str:
+    """The name of the sum of the extents `n` of a list's first k entries."""
+    return f"{n}_before_{k}"
+
+
 class _Binder:
     def __init__(self, env: _Env) -> None:
         self.env = env
@@ -735,11 +740,9 @@ class _Binder:
                 kk = self.expand(k)
                 if not (isinstance(kk, Num) and isinstance(kk.value, int)):
                     self.fail(x, "`start(N, k)` takes the list position")
-                return self.fold_terms("+", [Name(f"{n}_{i}", span=x.span) for i in range(int(kk.value))], 0)
+                return self.before(n, int(kk.value), x.span)
             case Call(fn="total", args=(Name(id=n),)) if n in self.env.list_dims:
-                return self.fold_terms(
-                    "+", [Name(f"{n}_{i}", span=x.span) for i in range(self.env.list_dims[n])], 0
-                )
+                return self.before(n, self.env.list_dims[n], x.span)
             case Call(fn="lane", args=(Name(id=n), k)) if n in self.lane_index:
                 kk = self.expand(k)
                 if isinstance(kk, Num):
@@ -808,6 +811,12 @@ class _Binder:
         if d.extent is None or d.pack:
             return d.extent
         return self.expand(d.extent)
+
+    def before(self, n: str, k: int, span: Span | None = None) -> Expr:
+        """The sum of the extents `n` of a list's first k entries (`running_extents` made it)."""
+        if k < 2:
+            return Name(f"{n}_0", span=span) if k else Num(0, span=span)
+        return Name(running_extent(n, k), span=span)
 
     def expand_linear(self, x: Expr, args: tuple[Expr, ...]) -> Expr:
         first = args[0]
@@ -1913,8 +1922,26 @@ class _SpecBinder:
             self.env.tensors[tt.name] = tt
         return out
 
+    def running_extents(self) -> None:
+        """The sum of a list's extents up to each entry, as extents of their own: cat of n tensors stays linear in n."""
+        said = self.spec.compute_text + " ".join(
+            show(e)
+            for e in (
+                *(d.expr for o in self.spec.outputs.values() for d in o.dims),
+                *(v.expr for v in self.spec.let.values()),
+            )
+        )
+        if "start(" not in said and "total(" not in said:
+            return
+        for n, count in self.env.list_dims.items():
+            for k in range(2, count + 1):
+                more = Bin("+", self.b.before(n, k - 1), Name(f"{n}_{k - 1}"))
+                name = running_extent(n, k)
+                self.env.dims[name] = Dim(name, expr=self.b.extent(more))
+
     def lets(self) -> None:
         env = self.env
+        self.running_extents()
         for v in self.spec.let.values():
             if v.pack:
                 n = self.b.lane_count(v.expr)

@@ -684,7 +684,7 @@ class _Lowering:
         owner = chain[-1] if chain else group
         self.walk_over(axes, mode, bool(chain), lambda: self.nodes(nodes, owner))
         outer = {a.name for a in axes}
-        work: Expr = _i64(0)
+        terms: list[Expr] = []
         for s in stmts:
             reduced = () if s.scan else s.st.reduced  # a running value takes one step a place
             inner = [a for a in (*s.axes, *(r for _, r in reduced)) if a.name not in outer]
@@ -692,7 +692,11 @@ class _Lowering:
             term: Expr = _i64(TILE if tile else 1)
             for a in inner:
                 term = _bin("*", term, _count(a))
-            work = _bin("+", work, term)
+            terms.append(term)
+        while len(terms) > 1:  # a tree: a chain of hundreds is too deep for what walks it
+            pairs = [_bin("+", a, b) for a, b in zip(terms[::2], terms[1::2], strict=False)]
+            terms = pairs + terms[2 * len(pairs) :]
+        work = terms[0] if terms else _i64(0)
         return Nest(tuple(self.frames[0].out), work, tuple(s.text for s in stmts), bool(chain))
 
     def is_flat(self, nodes: Sequence[Stmt | Fused]) -> bool:

@@ -48,6 +48,9 @@ __all__ = ["COLUMNS", "Columns", "fits", "unit_votes"]
 #: Elements taken together: their scalars fill a few KiB of the first cache level, and lines are read to their end.
 COLUMNS = 4096
 
+#: A nest of more loops (the parts of a long cat) has one text: what a second one costs to compile buys nothing there.
+LOOPS = 8
+
 
 def fits(n: Nest, thread_buffers: frozenset[str]) -> bool:
     """Whether a nest has a text by columns: loops in its body whose ends do not depend on the row."""
@@ -55,7 +58,8 @@ def fits(n: Nest, thread_buffers: frozenset[str]) -> bool:
     if w.mode != "rows" or not n.parallel or not w.axes or any(a.tile for a in w.axes):
         return False
     own = {o.name for o in w.operands}
-    return _fits(w.body, own, thread_buffers) and any(isinstance(s, (For, Walk, Accumulate)) for s in w.body)
+    loops = sum(isinstance(s, (For, Walk, Accumulate)) for s in w.body)
+    return 0 < loops <= LOOPS and _fits(w.body, own, thread_buffers)
 
 
 def _fits(stmts: Sequence[LoopStmt], varies: set[str], buffers: frozenset[str]) -> bool:

@@ -12,6 +12,7 @@ import pytest
 
 from opwright.generator.bind import bind, key_for_call
 from opwright.generator.bound import BoundOp
+from opwright.generator.emit import emit
 from opwright.generator.errors import LowerError
 from opwright.generator.expr import Decl, Load, Num, Reduce
 from opwright.generator.loops import (
@@ -441,3 +442,24 @@ def test_the_verifier_refuses_a_scalar_that_hides_one_still_to_be_set() -> None:
     verify(p)
     with pytest.raises(LowerError, match="is declared where there is one"):
         verify(replace(p, nests=renamed(p.nests)))
+
+
+def test_a_list_of_hundreds_stays_linear() -> None:
+    spec = load_spec_text(
+        """op: joined
+types: {T: float}
+dims: {B: batch}
+inputs: {xs: "list T[*B, N@dim]"}
+attrs: {dim: {type: axis, default: 0}}
+outputs: {y: "T[*B, total(N)@dim]"}
+compute: |
+  y[*B, start(N, k) + i] = xs[k][*B, i]
+grad: {none: not under test}
+"""
+    )[0]
+
+    def size(n: int) -> int:
+        key = key_for_call(spec, {"xs": [Operand(DType("f32"), 2)] * n}, {"dim": 0}).key
+        return len(emit(normalise(bind(spec, key)), "cpu-portable").source)
+
+    assert size(300) < 2.3 * size(150)
