@@ -100,6 +100,40 @@ class Prologue:
         """Print that a call is refused where `test` holds."""
         self.c.line(f"if ({test}) {self.fail(code, **fields)}" + (f"  // {note}" if note else ""))
 
+    # -------------------------------------------------------------------------------------------- integers
+    def wide(self, x: Expr) -> str:
+        """An integer expression in doubles, that do not wrap."""
+        match x:
+            case Num(value=v):
+                return repr(float(v))
+            case Bin(op="+" | "-" | "*" as op, left=a, right=b):
+                return f"({self.wide(a)} {op} {self.wide(b)})"
+            case Un(op="-", x=a):
+                return f"-{self.wide(a)}"
+        return f"(double)({self.expr(x)})"
+
+    def beyond(self, x: Expr) -> str:
+        """A test for integers of `x` that 64 bits do not hold; empty where none can be.
+
+        Sums and products wrap alike, so one test at the root of each of them says whether it is right.
+        """
+        ring = ("+", "-", "*")
+        inside: set[int] = set()
+        tests: dict[str, None] = {}
+        for n in walk(x):  # parents first
+            if not isinstance(n, Bin) or n.op not in ring or n.dtype is not DType.I64:
+                continue
+            inside |= {id(c) for c in (n.left, n.right)}
+            leaves = [c for c in walk(n) if isinstance(c, (Name, Item, Fold))]
+            if id(n) not in inside and len(leaves) > 1 and not any(isinstance(c, Load) for c in walk(n)):
+                tests[f"owk_beyond({self.wide(n)})"] = None
+        return " || ".join(tests)
+
+    def refuse_beyond(self, x: Expr) -> None:
+        """Print that a call is refused whose arguments make an extent of more than 64 bits."""
+        if test := self.beyond(x):
+            self.refuse(test, "OW_E_SHAPE", arg=self.origin(x), got="INT64_MIN")
+
     # -------------------------------------------------------------------------------------------- Env
     def env(self) -> list[str]:
         """Members of `struct Env`."""
@@ -507,6 +541,7 @@ class Prologue:
                 assert isinstance(d.expr, Name)
                 self.c.line(f"e.{n} = e.{self.dim(d.expr.id)};")
             else:
+                self.refuse_beyond(d.expr)
                 self.c.line(f"e.{n} = {self.expr(d.expr)};")
                 self.refuse(f"e.{n} < 0", "OW_E_SHAPE", arg=self.origin(d.expr), got=f"e.{n}")
             self.known.add(d.name)
@@ -543,7 +578,11 @@ class Prologue:
             if r.data or k in self.asked or not (all_known or names <= self.known):
                 continue
             self.asked.add(k)
-            self.c.line(f"if (!({self.expr(r.expr)})) {self.fail('OW_E_REQUIRE', which=k)}  // {r.text}")
+            # A rule whose own integers wrap says nothing.
+            wraps = f"{test} || " if (test := self.beyond(r.expr)) else ""
+            self.c.line(
+                f"if ({wraps}!({self.expr(r.expr)})) {self.fail('OW_E_REQUIRE', which=k)}  // {r.text}"
+            )
 
     def positions(self, t: Tensor) -> tuple[list[str], str]:
         """Where each dim's lanes stand among the tensor's aligned axes, and how many there are."""
@@ -846,6 +885,8 @@ class Prologue:
                 first = "" if first == "0" else f"{first} + "
                 line(f"for (int32_t l = 0; l < {r}; ++l) e.{n}_shape.dim[{order}.axis[{first}l]] = {extent};")
             else:
+                if not d.keep:
+                    self.refuse_beyond(d.extent)
                 line(f"e.{n}_shape.dim[{w.scalar[k]}] = {'1' if d.keep else self.expr(d.extent)};")
                 if not d.keep and not isinstance(d.extent, (Num, Name)):
                     self.refuse(

@@ -211,6 +211,9 @@ void raise_status(const std::string& op, const Kernel& kernel, int64_t status, c
     case OW_E_DATA:
       fail(ErrorKind::Value, op, ": ", rule.empty() ? "a requirement" : rule, " does not hold for the data");
     case OW_E_SHAPE:
+      if (e.got == INT64_MIN)
+        fail(ErrorKind::Value, op, ": ", e.arg < 0 ? "" : "input " + input() + ": ",
+             "these arguments give an extent that is too large for 64 bits");
       if (e.got < 0)  // an extent that was computed from the arguments
         fail(ErrorKind::Value, op, ": ", e.arg < 0 ? "" : "input " + input() + ": ",
              "these arguments give an extent of ", e.got, "; 0 or more is wanted");

@@ -41,6 +41,9 @@ static inline int64_t owk_most(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t owk_round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 static inline int64_t owk_tiles(int64_t n, int64_t of) { return of > 0 ? (n + of - 1) / of : 0; }
 
+/* Whether 64 bits do not hold an integer of this size. */
+static inline bool owk_beyond(double v) { return !(v > -9.2e18 && v < 9.2e18); }
+
 /* Terms between two additions to a running sum, see Note [Blocked sums]; a multiple of OWK_LANES. */
 static inline int64_t owk_block(int64_t n) {
   int64_t b = 16 * OWK_LANES;

@@ -448,6 +448,16 @@ def index_cases() -> None:
         want = np.argwhere(x).reshape(np.count_nonzero(x), x.ndim)
         case(f"nonzero {x.shape} {x.sum()}", specs.NONZERO, {"x": x}, {}, want)
     x, r = randn(4, 3), np.array([2, 0, 3, 1])
+    far = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}
+    for name, beyond in [("padding", (2**62, 1)), ("padding", (2**63 - 1, 1)), ("dilation", (1, 2**62 + 1))]:
+        case(
+            f"extent beyond 64 bits by {name} {beyond[0]}",
+            specs.CONV,
+            {"x": randn(1, 1, 6, 6), "w": randn(1, 1, 5, 5), "b": None},
+            far | {name: beyond},
+            refused="SHAPE",
+            fields={"got": -(2**63)},
+        )
     case("repeat", specs.REPEAT, {"x": x, "r": r}, {}, np.repeat(x, r, 0))
     case(
         "repeat negative",
