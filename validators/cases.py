@@ -3,8 +3,8 @@
 A name says how a case is made: `source/types/values/layout/index/given`, for example
 `case0/f32/normal/transposed/uniform/all`.
   source   `case3` the spec's own case; `draw5` a held-out shape drawn by the seed; `size2.1` one on rung 2 of the
-           ladder of sizes; `attr.mode.1` the second value of an attribute; `rule2`, `axis.dim`, `shape` calls that
-           must be refused
+           ladder of sizes; `attr.mode.1` the second value of an attribute; `default.mode` without it; `rule2`,
+           `axis.dim`, `shape` calls that must be refused
   types    dtype of each free type variable, in order, joined by `+` (`-`: none)
   values   a value class, layout a layout, index an index class (`-`: no integer input points anywhere)
   given    `all` inputs present, or `no:w+b`
@@ -325,6 +325,10 @@ class _Builder:
             call = self.complete(self.plainest())
             call.attrs[attr] = self.domain(self.spec.attrs[attr])[int(place)]
             return call
+        if source.startswith("default."):
+            call = self.plainest()
+            call.attrs.pop(source[8:], None)
+            return self.complete(call)
         return self.complete(self.plainest())
 
     # ------------------------------------------------------------------------------------------ declared cases
@@ -1241,6 +1245,10 @@ class _Plan:
         for a in self.spec.attrs.values():
             for k in range(len(self.b.domain(a))):
                 add(f"attr.{a.name}.{k}", main, self.finite())
+        declared = [self.b.declared(k).attrs for k in range(len(self.spec.test.cases))]
+        for a in self.spec.attrs.values():
+            if a.has_default and declared and all(a.name in given for given in declared):
+                add(f"default.{a.name}", main, self.finite())  # else nobody ever leaves it out
         picked = others if self.full else [others[self.b.seed % len(others)]] if others else []
         for n, t in enumerate(picked):
             if self.full:

@@ -61,9 +61,10 @@ _TIES = {
     "aten.bucketize": "by its `right`",
     "aten.nonzero": "in the order of the input",
 }
-#: Overloads whose formula in PyTorch subtracts two numbers that may both be infinite, where ours divides once:
-#: a running mean, or x * scale + (bias - mean * scale).  Only they may say nan for an infinite value.
-_NAN_FOR_INF = {
+#: Overloads whose formula in PyTorch subtracts two numbers that may be large, or both infinite, where ours subtracts
+#: the mean first: a running mean, or x * scale + (bias - mean * scale).  Only they may say nan for an infinite value,
+#: and be off by as much as the last bits of their inputs matter.
+_SUBTRACTS = {
     "aten._native_batch_norm_legit",
     "aten._native_batch_norm_legit_no_training",
     "aten.batch_norm",
@@ -71,6 +72,15 @@ _NAN_FOR_INF = {
     "aten.native_group_norm",
     "aten.native_layer_norm",
 }
+#: Arguments whose default is no constant of a spec, and comes from runtime/python/fronts.py before any row is asked.
+_SUPPLIED = {
+    ("aten.hardtanh.default", "min_val"),
+    ("aten.hardtanh.default", "max_val"),
+    ("aten.rms_norm.default", "eps"),
+}
+#: Arguments that say where and how a result is stored, and `sorted`, without which an overload promises no order.
+_IRRELEVANT = {"layout", "device", "pin_memory", "memory_format", "non_blocking", "sorted"}
+_OTHER_VALUES = (True, 1, 0.5)
 #: torch's way of saying that it has no kernel for a dtype: nothing to compare with, not a disagreement.
 _NO_KERNEL = (
     "not implemented for",
@@ -162,6 +172,20 @@ def aten_arguments(
     return arguments, dtypes
 
 
+def _left_out(spec: OpSpec, entry: AtenEntry, trial: Trial) -> list[str]:
+    """The overload's arguments that the caller of the spec left to its default: that has to be the overload's own."""
+    pairs = entry.map if entry.map is not None else tuple((n, n) for n in (*spec.inputs, *spec.attrs))
+    return [
+        argument
+        for argument, to in pairs
+        if isinstance(to, str)
+        and to in spec.attrs
+        and spec.attrs[to].has_default
+        and to not in trial.given
+        and (entry.overload, argument) not in _SUPPLIED
+    ]
+
+
 def _plain(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
@@ -225,25 +249,39 @@ def _untied(trial: Trial) -> Trial:
     return trial.with_arrays({n: spread(a) for n, a in trial.arrays.items()}, "~untied")
 
 
-def _loosened(spec: OpSpec, trial: Trial, want: Mapping[str, Ball]) -> dict[str, Ball]:
+def _loosened(
+    spec: OpSpec, trial: Trial, want: Mapping[str, Ball], *, subtracts: bool = False
+) -> dict[str, Ball]:
     """The balls with the radius of any order of evaluation.
 
     Where every operation of ours happens to be exact (small integers, numbers that were f32) the ball has no radius,
     but another formula of the same meaning, such as a running mean, rounds; a formula of another shape, a few times
-    as often.  Results below the least normal number may be flushed to zero.
+    as often.  Results within a few binary places of the least normal number may be flushed to zero, for the reciprocal
+    that a formula goes through may overflow before they do.  subtracts: the inputs' last bits count as well.
     """
     with every_rounding_counts():
-        loose = _oracle(spec, trial)
+        loose = _oracle(spec, _blurred(trial) if subtracts else trial)
     out = {}
     for name, ball in want.items():
         if not ball.dtype.is_inexact:
             out[name] = ball
             continue
-        radius = ball.radius + 2.0**-1022
+        radius = ball.radius + 2.0**-1012
         if loose is not None and loose[name].shape == ball.shape:
             radius = np.maximum(radius, 4 * np.nan_to_num(loose[name].radius, nan=0.0, posinf=0.0))
         out[name] = replace(ball, r=np.where(np.isfinite(ball.value), radius, ball.radius))
     return out
+
+
+def _blurred(trial: Trial) -> Trial:
+    """Its floats as balls of one rounding."""
+    arrays: dict[str, Any] = {
+        n: Ball(a, DType.F64, np.abs(np.nan_to_num(a, nan=0.0, posinf=0.0, neginf=0.0)) * 2.0**-53)
+        if a.dtype == np.float64
+        else a
+        for n, a in trial.arrays.items()
+    }
+    return replace(trial, arrays=arrays)
 
 
 def _oracle(spec: OpSpec, trial: Trial) -> dict[str, Ball] | None:
@@ -288,7 +326,31 @@ class _Aten:
         call = aten_arguments(self.s.spec, self.entry, trial)
         if call is None:
             return None
-        return torch_server().call(self.entry.overload, *call, in_order=self.entry.map is None)
+        left_out = _left_out(self.s.spec, self.entry, trial)
+        return torch_server().call(
+            self.entry.overload, *call, in_order=self.entry.map is None, left_out=left_out
+        )
+
+    def ignoring(self, trial: Trial) -> None:
+        """An argument that the map ignores must not matter: other values of it, the same answer."""
+        want, call = _oracle(self.s.spec, trial), aten_arguments(self.s.spec, self.entry, trial)
+        if want is None or call is None:
+            return
+        for argument in (a for a, to in self.entry.map or () if to is None and a not in _IRRELEVANT):
+            for value in _OTHER_VALUES:
+                arguments = {**call[0], argument: value}
+                try:
+                    outputs = torch_server().call(self.entry.overload, arguments, call[1])
+                except (TorchError, TorchCrashed):
+                    continue  # no value of this argument's type
+                wrong, ratio = self.disagreement(trial, want, outputs)
+                if wrong:
+                    said = (
+                        f"{self.entry.overload} with `{argument}` = {value}, which the map ignores, {wrong}"
+                    )
+                    self.tally.fail(_failure(self.s, trial, said), ratio)
+                else:
+                    self.tally.passed(ratio)
 
     def ask(self, trial: Trial) -> None:
         want = _oracle(self.s.spec, trial)
@@ -333,14 +395,14 @@ class _Aten:
             return f"gives {len(outputs)} outputs, `returns` names {len(self.returns)}", float("inf")
         got = dict(zip(self.returns, outputs, strict=False))
         wrong, ratio = _disagreement(want, got)
+        subtracts = _packet(self.entry.overload) in _SUBTRACTS
         if wrong:
-            wrong, ratio = _disagreement(_loosened(self.s.spec, trial, want), got)
+            wrong, ratio = _disagreement(_loosened(self.s.spec, trial, want, subtracts=subtracts), got)
         rule = tie_rule(self.entry.overload)
         if wrong and rule is None and self.only_indices(want, got) and self.agrees_without_ties(trial):
             self.tally.note(f"{self.entry.overload} breaks ties in another way")
             return "", 0.0
-        lenient = _packet(self.entry.overload) in _NAN_FOR_INF
-        if wrong and lenient and self.only_nan_for_inf(trial, want, got):
+        if wrong and subtracts and self.only_nan_for_inf(trial, want, got):
             self.tally.note(f"{self.entry.overload} gives nan where the value is infinite")
             return "", 0.0
         return wrong, ratio
@@ -389,6 +451,8 @@ def _against_aten(s: Session, entry: AtenEntry, trials: Sequence[Trial], tally: 
         if s.progress is not None:
             s.progress("meaning", k, len(trials))
         asked.ask(trial)
+    for trial in sorted(trials, key=size_of)[-3:] if entry.map else ():
+        asked.ignoring(trial)
     if asked.refused:
         tally.note(
             f"{entry.overload} refuses {len(asked.refused)} call(s) that the spec takes: {asked.refused[0]}"

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 __all__ = ["TorchCrashed", "TorchError", "TorchMissing", "TorchServer"]
 
-VERSION = 1
+VERSION = 2
 _HEAD = struct.Struct("<4sIQ")
 _MAGIC = b"owts"
 _START_SECONDS, _CALL_SECONDS = 120.0, 60.0
@@ -141,10 +141,12 @@ class TorchServer:
         dtypes: Mapping[str, str] | None = None,
         *,
         in_order: bool = False,
+        left_out: Sequence[str] = (),
     ) -> list[Array | None]:
         """The outputs of `overload` (`aten.add.Tensor`) on arguments by name; `dtypes` names those that are dtypes.
 
         in_order: the names are the caller's own; arguments are taken in the order of the overload's schema.
+        left_out: of these arguments the overload takes its own defaults, where it has them.
         Raises `TorchError` when torch refuses, `TorchCrashed` when it dies, `TorchMissing` when it is not there.
         """
         self.start()
@@ -153,7 +155,13 @@ class TorchServer:
         encoded = {name: encode(value, arrays) for name, value in arguments.items()}
         encoded |= {name: {"dtype": dtype} for name, dtype in (dtypes or {}).items()}
         try:
-            request = {"version": VERSION, "overload": overload, "arguments": encoded, "in_order": in_order}
+            request = {
+                "version": VERSION,
+                "overload": overload,
+                "arguments": encoded,
+                "in_order": in_order,
+                "left_out": list(left_out),
+            }
             self._process.stdin.write(_pack(request, arrays))
             self._process.stdin.flush()
         except BrokenPipeError:
@@ -283,8 +291,13 @@ def _answer(
         function = getattr(getattr(getattr(torch.ops, space), name), overload)
         arguments = {k: _decode(torch, v, arrays) for k, v in message["arguments"].items()}
         schema = function._schema.arguments
+        left_out = set(message["left_out"])
         if message["in_order"] and not set(arguments) <= {a.name for a in schema}:
+            left_out = {a.name for a, n in zip(schema, arguments, strict=False) if n in left_out}
             arguments = dict(zip((a.name for a in schema), arguments.values(), strict=False))
+        for a in schema:
+            if a.name in left_out and a.has_default_value():
+                arguments.pop(a.name, None)
         _complete(torch, schema, arguments)
         with torch.no_grad():
             result = function(**arguments)

@@ -1423,6 +1423,19 @@ def _index_put(c: _Converter, args: dict[str, Any], val: Any) -> _Prepared:
     )
 
 
+def _place(c: _Converter, args: dict[str, Any], fake: Any) -> _Prepared:
+    """Without `dim`, the place among all elements in order."""
+    if args["dim"] is not None:
+        return _Prepared(args)
+    if args["keepdim"]:
+        raise _Refused("`keepdim` of a place among all elements")
+    x = _tensor(args["self"])
+    size = IntExpr.of(1)
+    for n in x.layout.shape:
+        size = size * n
+    return _Prepared(args | {"self": c.reshape(x, (size,)), "dim": 0})
+
+
 #: Overloads whose arguments are put into a canonical order before the table sees them: indexed dims of `self` first,
 #: no missing indices, all of one shape; the result is a view in PyTorch's order.
 _PREPARE: dict[str, Callable[[_Converter, dict[str, Any], Any], _Prepared]] = {
@@ -1430,6 +1443,8 @@ _PREPARE: dict[str, Callable[[_Converter, dict[str, Any], Any], _Prepared]] = {
     "aten.index_put.default": _index_put,
     "aten._unsafe_index.Tensor": _index,
     "aten._unsafe_index_put.default": _index_put,
+    "aten.argmax.default": _place,
+    "aten.argmin.default": _place,
 }
 
 

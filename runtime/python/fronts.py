@@ -346,6 +346,15 @@ def _sort(self: Any, stable: bool | None = None, dim: int = -1, descending: bool
     return Call("aten.sort.stable", {"self": self, "stable": True, "dim": dim, "descending": descending})
 
 
+def _place(overload: str, self: Any, dim: int | None = None, keepdim: bool = False) -> Call:
+    """Without `dim`, the place among all elements in order."""
+    x = tensor(self)
+    if dim is not None:
+        return Call(overload, {"self": x, "dim": dim, "keepdim": keepdim})
+    whole = {"self": x.reshape([x.size]), "dim": 0, "keepdim": False}
+    return Call(overload, whole, (lambda y: y.reshape([1] * x.ndim)) if keepdim else None)
+
+
 def _hardtanh(self: Any, min_val: float = -1, max_val: float = 1) -> Call:
     """Integers stay integers: their ends are cut towards zero."""
     x = tensor(self)
@@ -476,6 +485,8 @@ def _smooth2d(
 PREPARE: dict[str, Front] = {
     "aten._unsafe_index.Tensor": _index,
     "aten._unsafe_index_put.default": _index_put,
+    "aten.argmax.default": partial(_place, "aten.argmax.default"),
+    "aten.argmin.default": partial(_place, "aten.argmin.default"),
     "aten.avg_pool1d.default": partial(_avg_pool, 1),
     "aten.avg_pool2d.default": partial(_avg_pool, 2),
     "aten.avg_pool3d.default": partial(_avg_pool, 3),

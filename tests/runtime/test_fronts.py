@@ -40,6 +40,7 @@ def table(monkeypatch: pytest.MonkeyPatch) -> None:
         signature("rms_norm", ["x", "w"], ["normalized_shape", "eps"]),
         signature("clamp", ["x"], ["lo", "hi"]),
         signature("sort", ["x"], ["dim", "descending"]),
+        signature("argmax", ["x"], ["dim", "keepdim"]),
         signature("cast", ["x"], ["dtype"]),
         signature("avg_pool", ["x"], ["kernel", "stride", "padding", "ceil_mode", "count_include_pad"]),
     ]:
@@ -63,6 +64,10 @@ def table(monkeypatch: pytest.MonkeyPatch) -> None:
         "aten.hardtanh.default": {
             "op": "clamp",
             "map": [["self", "x"], ["min_val", "lo"], ["max_val", "hi"]],
+        },
+        "aten.argmax.default": {
+            "op": "argmax",
+            "map": [["self", "x"], ["dim", "dim"], ["keepdim", "keepdim"]],
         },
         "aten.sort.stable": {
             "op": "sort",
@@ -232,3 +237,15 @@ def test_an_overload_is_in_one_table() -> None:
     assert len(names) == len(set(names))
     for each in (VIEWS, PREPARE, COMPOSE):
         assert list(each) == sorted(each)
+
+
+def test_a_place_among_all_elements_is_one_of_a_row() -> None:
+    for dim in ({}, {"dim": None}):
+        planned = plan("aten.argmax.default", X, **dim)
+        assert planned.arguments["x"].shape == (X.size,)
+        assert planned.arguments["dim"] == 0
+        assert planned.finish is None
+    kept = plan("aten.argmax.default", X, None, True)
+    assert kept.arguments["keepdim"] is False
+    assert np.asarray(kept.finish(np.array(3))).shape == (1,) * X.ndim
+    assert plan("aten.argmax.default", X, 1).arguments["dim"] == 1

@@ -260,3 +260,40 @@ def test_every_class_survives_lifting(name: str, tier: str) -> None:
         floats = [a for a in t.arrays.values() if a.dtype == np.float64 and a.size]
         if t.values in HOLDS and floats:
             assert any(HOLDS[t.values](a) for a in floats), (t.name, t.values)
+
+
+# ---- defaults, and arguments that a map ignores ------------------------------------------------------------------
+
+SCALED = """
+op: m_scaled
+types: {T: float, A: accum(T)}
+dims: {B: batch}
+inputs: {a: "T[*B]", b: "T[*B]"}
+attrs: {alpha: {type: scalar, default: 1}}
+outputs: {y: "T[*B]"}
+compute: |
+  y[*B] = T(A(a[*B]) + A(alpha) * A(b[*B]))
+grad: {wrt: [a, b], derive: true}
+test: {cases: [{B: [3, 5], alpha: 3}, {B: [4]}], values: [exact, normal]}
+aten: [{overload: aten.add.Tensor, map: {self: a, other: b, alpha: alpha}}]
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+@pytest.mark.parametrize("cases", ["{B: [3, 5], alpha: 3}, {B: [4]}", "{B: [3, 5], alpha: 3}"])
+def test_a_default_has_to_be_the_overloads_own(cases: str) -> None:
+    text = SCALED.replace("{B: [3, 5], alpha: 3}, {B: [4]}", cases)
+    assert meaning_of(text) == (PASSED, "")
+    state, said = meaning_of(text.replace("default: 1", "default: 2"))
+    assert state == FAILED
+    assert "aten.add.Tensor `y`" in said
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+def test_an_argument_that_the_map_ignores_may_not_matter() -> None:
+    text = SCALED.replace("attrs: {alpha: {type: scalar, default: 1}}\n", "")
+    text = text.replace("A(alpha) * ", "").replace(", alpha: 3", "").replace("alpha: alpha", "alpha: null")
+    state, said = meaning_of(text)
+    assert state == FAILED
+    assert "with `alpha` = 0.5, which the map ignores" in said
+    assert meaning_of(text.replace("alpha: null", "alpha: {only: 1}")) == (PASSED, "")

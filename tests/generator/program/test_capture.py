@@ -202,6 +202,15 @@ def test_attempts_that_fail_are_told(everything: Any) -> None:
     assert "no symbols, please" in c.notes[0] and "batch and sequence or batch" in c.notes[0]
 
 
+def test_a_place_among_all_elements_is_one_of_a_row(everything: Any) -> None:
+    c = captured(lambda m, x: torch.argmax(x.transpose(0, 1)), X, table=everything)
+    call = next(n for n in c.program.nodes if getattr(n, "op", "").endswith("argmax"))
+    assert dict(call.attrs)["dim"] == 0
+    assert len(c.program.values[call.inputs[0]].shape) == 1
+    values = records.values(c, records.input_tensors(c, (X,), {}))
+    assert int(values[c.program.outputs[0].value]) == int(torch.argmax(X.transpose(0, 1)))
+
+
 def test_a_branch_on_data_is_one_clear_error(everything: Any) -> None:
     with pytest.raises(CaptureError, match="cannot capture test") as e:
         captured(lambda m, x: x * 2 if x.sum() > 0 else x, X, table=everything)
