@@ -326,10 +326,21 @@ class _Builder:
             call.attrs[attr] = self.domain(self.spec.attrs[attr])[int(place)]
             return call
         if source.startswith("default."):
-            call = self.plainest()
-            call.attrs.pop(source[8:], None)
-            return self.complete(call)
+            return self.left_out(source[8:], self.types(types))
         return self.complete(self.plainest())
+
+    def left_out(self, attr: str, chosen: dict[str, DType]) -> _Call:
+        """A declared case without an attribute, extents that a rule ties to it repaired."""
+        for k in range(len(self.spec.test.cases)):
+            call = self.declared(k)
+            call.attrs.pop(attr, None)
+            with contextlib.suppress(OpwrightError):
+                self.repair(call, _rng(self.seed, self.spec.op, attr, k))
+                call = self.complete(call)
+                op, run_attrs, shapes, _ = self.resolve(call, chosen)
+                survey(op, shapes, run_attrs)
+                return call
+        raise CaseRefused(f"no declared case is taken without `{attr}`", inapplicable=True)
 
     # ------------------------------------------------------------------------------------------ declared cases
     def declared(self, k: int) -> _Call:
