@@ -37,6 +37,8 @@ __all__ = ["gate_gradient"]
 
 #: The two steps' estimates may differ by this share of the scale before a difference proves nothing.
 _ROUGH = 1e-3
+#: The largest ratio of two numbers of a call that one step can be small beside, and more than rounding beside.
+_SPREAD = 2.0**40
 #: What differences at these steps can resolve, as a share of the scale.
 _RESOLVED = 1e-7
 
@@ -50,10 +52,12 @@ class _Problem:
     backward: BoundOp
     cotangents: Mapping[str, Array]
 
-    def loss(self, arrays: Mapping[str, Array]) -> float:
+    def terms(self, arrays: Mapping[str, Array]) -> Array:
+        """What the loss is a sum of: every element of every output, times its cotangent."""
         out = evaluate(self.forward, arrays, self.trial.attrs)
         with np.errstate(all="ignore"):
-            return sum(float(np.sum(ct * out[name].value)) for name, ct in self.cotangents.items())
+            each = [(ct * out[name].value).reshape(-1) for name, ct in self.cotangents.items()]
+        return np.concatenate([np.zeros(0), *each])
 
 
 def _attrs(op: BoundOp, trial: Trial) -> dict[str, Any]:
@@ -110,7 +114,7 @@ def gradients_of(p: _Problem) -> dict[str, Ball]:
 class Difference:
     """A derivative by differences: its value, how far two estimates lie apart, and what was subtracted.
 
-    kink: the one-sided differences do not approach each other, so that there is no derivative to find.
+    kink: the one-sided differences of some term do not approach each other, so that there is no derivative to find.
     """
 
     value: float
@@ -119,22 +123,36 @@ class Difference:
     kink: bool
 
 
-def difference(loss: Callable[[float], float], step: float) -> Difference:
-    """The derivative of `loss` at 0, by central differences at two steps and Richardson's extrapolation."""
-    middle = loss(0.0)
-    estimates, gaps, size = [], [], abs(middle)
+def difference(terms: Callable[[float], Array], step: float) -> Difference:
+    """The derivative at 0 of the sum of `terms`, by central differences at two steps and Richardson's extrapolation.
+
+    A kink is looked for in each term and in their sum: where values tie, what one output gains from one side another
+    gains from the other, and of the sum the two slopes may be one by chance.
+    """
+    middle = _summed(terms(0.0))
+    estimates, gaps, size = [], [], float(np.abs(middle[-1]))
     for h in (step, step / 2):
-        ahead, behind = loss(h), loss(-h)
-        estimates.append((ahead - behind) / (2 * h))
-        gaps.append(abs(ahead - 2 * middle + behind) / h)
-        size = max(size, abs(ahead), abs(behind))
+        ahead, behind = _summed(terms(h)), _summed(terms(-h))
+        with np.errstate(all="ignore"):
+            estimates.append(float(ahead[-1] - behind[-1]) / (2 * h))
+            gaps.append(np.abs(ahead - 2 * middle + behind) / h)
+        size = max(size, float(np.abs(ahead[-1])), float(np.abs(behind[-1])))
     coarse, fine = estimates
     # Of a smooth function the gap halves with the step; rounding alone leaves one of about size / step.
-    noise = size * 2.0**-50 / step
-    kink = not np.isfinite(size) or (
-        gaps[1] > 0.65 * gaps[0] and gaps[1] > 64 * noise + _ROUGH * 1e-3 * abs(fine)
+    with np.errstate(all="ignore"):
+        largest = max(size, float(np.max(np.abs(middle))))
+        noise = largest * 2.0**-50 / step
+        open_ = (gaps[1] > 0.65 * gaps[0]) & (gaps[1] > 64 * noise + _ROUGH * 1e-3 * abs(fine))
+    return Difference(
+        (4 * fine - coarse) / 3, abs(fine - coarse), size, not np.isfinite(size) or bool(open_.any())
     )
-    return Difference((4 * fine - coarse) / 3, abs(fine - coarse), size, kink)
+
+
+def _summed(terms: Array) -> Array:
+    """The terms, and last their sum."""
+    flat = np.asarray(terms, np.float64).reshape(-1)
+    with np.errstate(all="ignore"):
+        return np.append(flat, np.sum(flat))
 
 
 def _step(x: Array) -> float:
@@ -160,6 +178,52 @@ def _directions(finite: Array, count: int, rng: np.random.Generator) -> list[Arr
     return out
 
 
+@dataclass(frozen=True)
+class _Verdict:
+    """An adjoint's derivative beside the difference, which is trusted to `allowed`."""
+
+    got: float
+    want: float
+    allowed: float
+
+    @property
+    def off(self) -> float:
+        return abs(self.got - self.want) / self.allowed
+
+    def __str__(self) -> str:
+        return f"{self.got:.9g}, finite differences say {self.want:.9g} (trusted to {self.allowed:.2g})"
+
+
+@dataclass(frozen=True)
+class _Try:
+    """One derivative of the loss: input `name` moved along a direction by a step."""
+
+    problem: _Problem
+    name: str
+    gradient: Array
+    direction: Array
+    step: float
+
+    def verdict(self) -> _Verdict | None:
+        """None where the difference proves nothing: a kink, an overflow, more rounding than slope."""
+        arrays = self.problem.trial.arrays
+
+        def terms(h: float) -> Array:
+            return self.problem.terms({**arrays, self.name: arrays[self.name] + h * self.direction})
+
+        try:
+            d = difference(terms, self.step)
+        except OracleRefusal:
+            return None
+        parts = self.gradient * self.direction
+        scale = max(float(np.sum(np.abs(parts))), abs(d.value), 1e-12 * float(np.max(np.abs(self.direction))))
+        # What f64 leaves of a difference of two such numbers.
+        resolved = _RESOLVED * scale + 64 * d.size * 2.0**-52 / self.step
+        if d.kink or not np.isfinite(d.value) or d.apart > _ROUGH * scale + resolved:
+            return None
+        return _Verdict(float(np.sum(parts)), d.value, d.apart + resolved)
+
+
 def check_differences(
     p: _Problem, tally: Tally, say: Callable[[str], Failure], count: int, rng: np.random.Generator
 ) -> int:
@@ -174,35 +238,15 @@ def check_differences(
         finite = np.isfinite(g)
         rough += int(not finite.all())
         for direction in _directions(finite, count, rng):
-
-            def loss(h: float, along: Array = direction, at: Array = x, which: str = name) -> float:
-                return p.loss({**p.trial.arrays, which: at + h * along})
-
-            try:
-                d = difference(loss, _step(x))
-            except OracleRefusal:
+            tried = _Try(p, name, np.where(finite, g, 0.0), direction, _step(x))
+            verdict = tried.verdict()
+            if verdict is None:
                 rough += 1
-                continue
-            terms = np.where(finite, g, 0.0) * direction
-            got = float(np.sum(terms))
-            scale = max(float(np.sum(np.abs(terms))), abs(d.value), 1e-12)
-            # What f64 leaves of a difference of two such numbers.
-            resolved = _RESOLVED * scale + 64 * d.size * 2.0**-52 / _step(x)
-            if d.kink or not np.isfinite(d.value) or d.apart > _ROUGH * scale + resolved:
-                rough += 1
-                continue
-            allowed = d.apart + resolved
-            if abs(got - d.value) <= allowed:
-                tally.passed(abs(got - d.value) / allowed)
+            elif verdict.off <= 1:
+                tally.passed(verdict.off)
             else:
                 kind = "an element" if np.count_nonzero(direction) == 1 else "a random direction"
-                tally.fail(
-                    say(
-                        f"{t.name} along {kind} is {got:.9g}, finite differences say {d.value:.9g} "
-                        f"(trusted to {allowed:.2g})"
-                    ),
-                    abs(got - d.value) / allowed,
-                )
+                tally.fail(say(f"{t.name} along {kind} is {verdict}"), verdict.off)
     return rough
 
 
@@ -256,7 +300,7 @@ def gate_gradient(s: Session) -> GateResult:
             return tally.result()
         return replace(tally.result(), state=NOT_APPLICABLE, minimum=0, note=why)
     rng = np.random.default_rng(s.seed)
-    smooth = [t for t in s.spread(96) if 0 < size_of(t) <= 400 and _finite(t)]
+    smooth = [t for t in s.spread(96) if 0 < size_of(t) <= 400 and _finite(t) and _of_one_scale(t)]
     rough = 0
     seen: set[BindKey] = set()
     for trial in smooth:
@@ -282,6 +326,21 @@ def _continuous(spec: OpSpec, key: BindKey) -> bool:
 
 def _finite(trial: Trial) -> bool:
     return all(np.isfinite(a.astype(np.complex128)).all() for a in trial.arrays.values())
+
+
+def _of_one_scale(trial: Trial) -> bool:
+    """Whether a step can be small beside every number and more than rounding beside every other.
+
+    A remainder, a quotient or an angle varies with the smallest number there is: among numbers of 1e-320 and 1, no
+    step shows how.
+    """
+    sizes = [
+        np.abs(a[a != 0])
+        for a in trial.arrays.values()
+        if a.dtype.kind in "fcV" or a.dtype.name == "bfloat16"
+    ]
+    found = np.concatenate([np.zeros(0), *(v.astype(np.float64).reshape(-1) for v in sizes)])
+    return not found.size or bool(found.min() > 2.0**-900 and found.max() <= _SPREAD * found.min())
 
 
 def _prove(s: Session, trial: Trial, key: BindKey, tally: Tally, rng: np.random.Generator) -> int:

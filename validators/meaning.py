@@ -15,7 +15,7 @@ import atexit
 import functools
 import importlib
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -72,6 +72,13 @@ _SUBTRACTS = {
     "aten.native_group_norm",
     "aten.native_layer_norm",
 }
+#: Overloads whose vector code multiplies by the reciprocal of a divisor, which overflows where that is subnormal, as
+#: then the remainder is: only there may they say nan (PyTorch 2.13; of fewer elements than a vector holds they give
+#: the number).
+_DIVIDES = {
+    "aten.fmod",
+    "aten.remainder",
+}
 #: Arguments whose default is no constant of a spec, and comes from runtime/python/fronts.py before any row is asked.
 _SUPPLIED = {
     ("aten.hardtanh.default", "min_val"),
@@ -103,6 +110,10 @@ def torch_server() -> TorchServer:
 def tie_rule(overload: str) -> str | None:
     """Which of several equals the overload takes, as PyTorch documents it; None where it promises nothing."""
     return _TIES.get(overload, _TIES.get(_packet(overload)))
+
+
+def _subnormal(v: Array) -> Array:
+    return np.abs(v) < 2.0**-1022
 
 
 def _packet(overload: str) -> str:
@@ -402,8 +413,9 @@ class _Aten:
         if wrong and rule is None and self.only_indices(want, got) and self.agrees_without_ties(trial):
             self.tally.note(f"{self.entry.overload} breaks ties in another way")
             return "", 0.0
-        if wrong and subtracts and self.only_nan_for_inf(trial, want, got):
-            self.tally.note(f"{self.entry.overload} gives nan where the value is infinite")
+        excused = np.isinf if subtracts else _subnormal if _packet(self.entry.overload) in _DIVIDES else None
+        if wrong and excused is not None and self.only_nan_for(excused, trial, want, got):
+            self.tally.note(f"{self.entry.overload} gives nan where it may")
             return "", 0.0
         return wrong, ratio
 
@@ -418,17 +430,21 @@ class _Aten:
             return False
         return want is not None and outputs is not None and not self.disagreement(untied, want, outputs)[0]
 
-    def only_nan_for_inf(
-        self, trial: Trial, want: Mapping[str, Ball], got: Mapping[str, Array | None]
+    def only_nan_for(
+        self,
+        excused: Callable[[Array], Array],
+        trial: Trial,
+        want: Mapping[str, Ball],
+        got: Mapping[str, Array | None],
     ) -> bool:
-        """Whether all that differs is nan for an infinity: inf - inf, in a formula with a running mean."""
+        """Whether all that differs is nan for numbers that are excused (`_SUBTRACTS`, `_DIVIDES`)."""
         patched: dict[str, Array | None] = {}
         for name, value in got.items():
             v = want[name].value
             if value is None or value.shape != v.shape:
                 return False
             if want[name].dtype.is_inexact:
-                value = np.where(np.isinf(v) & np.isnan(value), v, value).astype(value.dtype)
+                value = np.where(excused(v) & np.isnan(value), v, value).astype(value.dtype)
             patched[name] = value
         return not _disagreement(_loosened(self.s.spec, trial, want), patched)[0]
 
