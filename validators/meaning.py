@@ -320,6 +320,15 @@ def _disagreement(want: Mapping[str, Ball], got: Mapping[str, Array | None]) -> 
     return "", worst
 
 
+def _only_positions(trial: Trial, want: Mapping[str, Ball], got: Mapping[str, Array | None]) -> bool:
+    """Whether bools, of which more than two are never all different, leave nothing to compare but what is no position:
+    and that agrees.
+    """
+    tied = any(a.dtype == np.bool_ and a.size > 1 for a in trial.arrays.values())
+    others = {n: a for n, a in got.items() if want[n].dtype is not DType.I64}
+    return tied and bool(others) and not _disagreement(want, others)[0]
+
+
 # ---- the sources -------------------------------------------------------------------------------------------------
 
 
@@ -410,7 +419,12 @@ class _Aten:
         if wrong:
             wrong, ratio = _disagreement(_loosened(self.s.spec, trial, want, subtracts=subtracts), got)
         rule = tie_rule(self.entry.overload)
-        if wrong and rule is None and self.only_indices(want, got) and self.agrees_without_ties(trial):
+        if (
+            wrong
+            and rule is None
+            and self.only_indices(want, got)
+            and (self.agrees_without_ties(trial) or _only_positions(trial, want, got))
+        ):
             self.tally.note(f"{self.entry.overload} breaks ties in another way")
             return "", 0.0
         excused = np.isinf if subtracts else _subnormal if _packet(self.entry.overload) in _DIVIDES else None

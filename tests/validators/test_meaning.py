@@ -12,7 +12,9 @@ import pytest
 from opwright.generator.bind import keys_of
 from opwright.generator.bound import BindKey, BoundOp, KernelText
 from opwright.generator.spec import AtenEntry, Only, OpSpec, load_spec_text
+from opwright.generator.types import DType
 from opwright.validators import meaning
+from opwright.validators.ball import Ball
 from opwright.validators.cases import make_cases
 from opwright.validators.corpus import TextSource
 from opwright.validators.judge import judge
@@ -229,6 +231,19 @@ def test_where_nothing_is_documented_another_choice_is_forgiven(monkeypatch: pyt
 )
 def test_tie_rules_are_told_by_overload(overload: str, rule: str | None) -> None:
     assert meaning.tie_rule(overload) == rule
+
+
+def test_of_bools_in_order_positions_alone_may_differ() -> None:
+    """A sort that promises no order among equals: of five bools some are equal, whatever they are."""
+    x = np.array([True, False, True, False, True])
+    want = {"values": Ball(np.sort(x), DType.BOOL), "indices": Ball(np.array([1, 3, 0, 2, 4]), DType.I64)}
+    trial = Trial("here", BindKey(), {"x": x})
+    other = np.array([3, 1, 4, 0, 2])
+    assert meaning._only_positions(trial, want, {"values": np.sort(x), "indices": other})
+    assert not meaning._only_positions(trial, want, {"values": x, "indices": other})
+    assert not meaning._only_positions(trial, want, {"indices": other})
+    floats = Trial("here", BindKey(), {"x": x.astype(np.float64)})
+    assert not meaning._only_positions(floats, want, {"values": np.sort(x), "indices": other})
 
 
 # ---- classes in f64 ----------------------------------------------------------------------------------------------
