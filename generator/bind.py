@@ -1835,7 +1835,9 @@ class _SpecBinder:
             and e.right.value == 0
             and isinstance(e.left, Name)
         ):
-            uses.append(DimUse(Name(e.left.id, kind="pack", dtype=DType.I64), True, d.at, True))
+            one = DimUse(Num(1, dtype=DType.I64), False, d.at, True)
+            pack = DimUse(Name(e.left.id, kind="pack", dtype=DType.I64), True, d.at, True)
+            uses += [one] * self.ranks[e.left.id] if e.left.id in self.ranks else [pack]
             return
         if isinstance(e, Name) and e.id in self.ranks and role_in:
             lanes = []

@@ -387,8 +387,10 @@ class Extents:
             if use.keep:
                 if use.pack:
                     ranks.append(len(self.packs[pack_name(use)]))
+                elif use.at is None:
+                    ranks.append(1)
                 else:
-                    axes = self.axes_of(use.at) if use.at is not None else ()
+                    axes = self.axes_of(use.at)
                     ranks.append(self._all_axes(use) if axes is None else len(axes))
             else:
                 ranks.append(len(self.entry(use)))

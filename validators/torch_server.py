@@ -327,6 +327,8 @@ def serve(inbox: BinaryIO, outbox: BinaryIO) -> None:
         outbox.flush()
         return
     torch.set_num_threads(1)
+    # Attention by its formula: the fused kernel says 0 for a row whose scores are all nan.
+    torch.backends.cuda.enable_flash_sdp(False)
     outbox.write(_pack({"version": VERSION, "torch": str(torch.__version__)}, {}))
     outbox.flush()
     while head := inbox.read(_HEAD.size):
