@@ -181,6 +181,8 @@ class CLike:
         self.shadows: dict[Stride, str] = {}
         self.cell = ""  # the text of a contraction's sum, inside its epilogue
         self.expanded: dict[str, str] = {}  # scalars that are an array over columns: name -> its element
+        self.column = ""  # the counter of columns, in a nest's text by columns
+        self.wide = False  # whether some such text has row buffers, of `e.columns` rows side by side
 
     # -------------------------------------------------------------------------------------------- text
     def line(self, text: str) -> None:
@@ -493,7 +495,10 @@ class CLike:
         for i, s in zip(x.index, x.stride, strict=True):
             text = self.stride(s)
             terms.append(self.expr(i, _ADD) if text == "1" else f"{self.expr(i, _MUL)} * {text}")
-        return f"{head}[{' + '.join(terms) or '0'}]"
+        at = " + ".join(terms) or "0"
+        if self.column and (b := self.p.buffer(x.tensor)) is not None and b.scope == "thread":
+            at = f"({at}) * ow_columns + {self.column}"
+        return f"{head}[{at}]"
 
     def base(self, tensor: str) -> str:
         """The pointer to a tensor's or buffer's first element."""
@@ -507,9 +512,8 @@ class CLike:
             const = "const " if t.role == "input" else ""
             self.used[name] = f"{const}{ctype}* const {name} = e.{name};"
         elif b.scope == "thread":
-            self.used[name] = (
-                f"{ctype}* const {name} = ({ctype}*)(e.rows + thread * e.row_bytes + e.{name}_at);"
-            )
+            at = f"e.{name}_at * e.columns" if self.column else f"e.{name}_at"
+            self.used[name] = f"{ctype}* const {name} = ({ctype}*)(e.rows + thread * e.row_bytes + {at});"
         else:
             size = 1
             for _, extent, _ in b.dims:

@@ -7,6 +7,8 @@ one (a sum over the first axis, a softmax over channels, a scan down the columns
 of it becomes a loop over those elements, and every scalar that lives from one line to the next becomes an array.
 Elements of a parallel walk do not touch each other's memory, so any order of them is right.
 
+Buffers of a row stand side by side, an element's columns next to each other, as many as a thread has room for.
+
 Which of the two texts runs is decided by the strides of the call (`unit_votes`), never by the op.
 
 Sums keep the bound of kernel.h, Note [Blocked sums]: a column is summed in blocks of about sqrt(n) terms.
@@ -43,7 +45,7 @@ from ..loops import (
 from ..normal import identity
 from .c_like import CLike, compute_type
 
-__all__ = ["COLUMNS", "Columns", "fits", "unit_votes"]
+__all__ = ["COLUMNS", "Columns", "fits", "row_buffers", "unit_votes"]
 
 #: Elements taken together: their scalars fill a few KiB of the first cache level, and lines are read to their end.
 COLUMNS = 4096
@@ -52,14 +54,30 @@ COLUMNS = 4096
 LOOPS = 8
 
 
-def fits(n: Nest, thread_buffers: frozenset[str]) -> bool:
-    """Whether a nest has a text by columns: loops in its body whose ends do not depend on the row."""
+def row_buffers(c: CLike, n: Nest) -> bool:
+    """Whether the rows of a nest have buffers, of which a text by columns needs one per column."""
+    thread = {b.tensor for b in c.p.buffers if b.scope == "thread"}
+
+    def touched(stmts: Sequence[LoopStmt]) -> bool:
+        return any(
+            any(isinstance(x, Elem) and x.tensor in thread for x in _memory(s))
+            or touched(getattr(s, "body", ()))
+            for s in stmts
+        )
+
+    return bool(thread) and touched(n.walk.body)
+
+
+def fits(n: Nest, stack: frozenset[str]) -> bool:
+    """Whether a nest has a text by columns: loops in its body whose ends do not depend on the row, and no buffers on
+    the stack.
+    """
     w = n.walk
     if w.mode != "rows" or not n.parallel or not w.axes or any(a.tile for a in w.axes):
         return False
     own = {o.name for o in w.operands}
     loops = sum(isinstance(s, (For, Walk, Accumulate)) for s in w.body)
-    return 0 < loops <= LOOPS and _fits(w.body, own, thread_buffers)
+    return 0 < loops <= LOOPS and _fits(w.body, own, stack)
 
 
 def _fits(stmts: Sequence[LoopStmt], varies: set[str], buffers: frozenset[str]) -> bool:
@@ -184,8 +202,9 @@ def unit_votes(c: CLike, n: Nest) -> tuple[list[str], list[str]]:
 class Columns:
     """Prints the body of one nest by columns, with a dialect's printer."""
 
-    def __init__(self, c: CLike, w: Walk) -> None:
+    def __init__(self, c: CLike, w: Walk, most: str) -> None:
         self.c = c
+        self.most = most  # how many elements are taken together
         self.w = w
         self.t = f"t{w.id}"
         self.count = f"n{w.id}"
@@ -193,9 +212,12 @@ class Columns:
     def steps(self, lo: str, hi: str) -> None:
         """The loop over elements [lo, hi) of the walk, whose position stands at lo."""
         c, w, g = self.c, self.w, f"g{self.w.id}"
+        c.column = self.t
+        if self.most != str(COLUMNS):
+            c.line(f"const int64_t ow_columns = {self.most};")
         with c.indented(f"for (int64_t {g} = {lo}; {g} < {hi};) {{"):
             c.line(
-                f"const int64_t {self.count} = owk_run(e.w{w.id}, a{w.id}, owk_least({COLUMNS}, {hi} - {g}));"
+                f"const int64_t {self.count} = owk_run(e.w{w.id}, a{w.id}, owk_least({self.most}, {hi} - {g}));"
             )
             for k, o in enumerate(w.operands):
                 c.line(c.pointer(w, k, o))
@@ -218,6 +240,7 @@ class Columns:
             c.operands = outer
             c.line(f"owk_move(e.w{w.id}, a{w.id}, {self.count});")
             c.line(f"{g} += {self.count};")
+        c.column = ""
 
     # -------------------------------------------------------------------------------------------- lines
     def across(self, body: Callable[[], None]) -> None:

@@ -11,7 +11,7 @@ from ..expr import Expr
 from ..loops import Contract, LoopProgram, LoopStmt, Nest, contracts_in
 from . import gemm
 from .c_like import CLike, unit_strides
-from .columns import Columns, fits, unit_votes
+from .columns import COLUMNS, Columns, fits, row_buffers, unit_votes
 from .prologue import Prologue, walks_in
 
 __all__ = ["DIALECTS", "Cpu", "print_cpu"]
@@ -39,6 +39,7 @@ DIALECTS: dict[str, type[Cpu]] = {"cpu-avx512": Cpu, "cpu-avx2": Cpu, "cpu-porta
 def print_cpu(p: LoopProgram, dialect: str, symbol: str) -> str:
     """The text of one kernel, everything but its three entry points inside `namespace <symbol>_`."""
     c = DIALECTS[dialect](p)
+    c.wide = any(_by_columns(c, n) and row_buffers(c, n) for n in p.nests)
     pro = Prologue(p, c)
     c.line(f"namespace {symbol}_ {{")
     c.line("")
@@ -119,7 +120,7 @@ def _nest(c: CLike, n: Nest, name: str) -> None:
 def _by_columns(c: CLike, n: Nest) -> bool:
     return (
         not contracts_in(n.body)
-        and fits(n, frozenset(b.tensor for b in c.p.buffers if b.scope != "global"))
+        and fits(n, frozenset(b.tensor for b in c.p.buffers if b.scope == "stack"))
         and bool(unit_votes(c, n)[0])
     )
 
@@ -139,7 +140,7 @@ def _columns(c: CLike, n: Nest, name: str) -> None:
         w = n.walk
         c.line(f"OwkAt<{c.width(w)}> a{w.id};")
         c.line(f"owk_seek(e.w{w.id}, lo, a{w.id});")
-        Columns(c, w).steps("lo", "hi")
+        Columns(c, w, "e.columns" if row_buffers(c, n) else str(COLUMNS)).steps("lo", "hi")
         c.lines[at:at] = [f"{c.pad}{text}" for text in c.used.values()]
         c.used = {}
 
@@ -165,7 +166,8 @@ def _launch(c: CLike, pro: Prologue, n: Nest, name: str) -> None:
     if _by_columns(c, n):
         inner, outer = (" + ".join(f"owk_in_line({x})" for x in votes) for votes in unit_votes(c, n))
         width = f"e.w{n.walk.id}.dim[e.w{n.walk.id}.rank - 1]"
-        fn = f"{width} >= OWK_LANES / 4 && {outer} > {inner} ? {name}_columns : {fn}"
+        room = "e.columns >= OWK_LANES && " if row_buffers(c, n) else ""
+        fn = f"{room}{width} >= OWK_LANES / 4 && {outer} > {inner} ? {name}_columns : {fn}"
     total = f"e.w{n.walk.id}.total"
     if n.parallel:
         c.line(f"owk_parallel(c, {total}, {c.expr(n.work)}, {fn}, &e);")

@@ -152,6 +152,8 @@ class Prologue:
         if self.per_thread():
             out.append("char* rows;")
         out.append("int64_t shared_bytes, row_bytes;")
+        if self.c.wide:
+            out.append("int64_t columns;")
         for d in self.op.dims:
             out.append(f"OwkPack {self.dim(d.name)};" if d.pack else f"int64_t {self.dim(d.name)};")
         for a in self.op.attrs:
@@ -935,6 +937,9 @@ class Prologue:
             extents = ", ".join(self.expr(x) for x in s.extents)
             line(f"e.g{s.id}_at = e.row_bytes;")
             line(f"e.row_bytes += owk_gemm_bytes<{compute_type(s.dtype)}>({extents});")
+        if self.c.wide:
+            line("e.columns = owk_column_rows(e.row_bytes);")
+            line("e.row_bytes *= e.columns;")
 
     def overlaps(self) -> None:
         line = self.c.line

@@ -201,6 +201,11 @@ OWK_FN A owk_scan(A& sum, A& lost, A x) {
 }
 
 /* ---- packs and walks ---- */
+/* How many rows' buffers of so many bytes one thread gets, for rows taken together: half a MiB of them. */
+static inline int64_t owk_column_rows(int64_t bytes) {
+  const int64_t n = bytes ? (512 << 10) / bytes / OWK_LANES * OWK_LANES : 1;
+  return n < 1 ? 1 : n > 512 ? 512 : n;
+}
 /* Whether elements this far apart are read by whole vectors. */
 static inline int owk_in_line(int64_t step) { return step == 0 || step == 1; }
 typedef struct {

@@ -150,6 +150,24 @@ def column_cases() -> None:
         wide(x).sum((0, 2)).astype(x.dtype),
         tol=2e-6,
     )
+    for shape in [
+        (40, 5),
+        (40, 33),
+        (2, 70, 530),
+        (9000, 20),
+        (9000, 3),
+    ]:  # row buffers side by side, or too large for it
+        for dt in ("f32", "bf16"):
+            x = randn(*shape, dtype=dt)
+            axis = len(shape) - 2
+            case(
+                f"columns softmax {dt} {shape}",
+                specs.SOFTMAX,
+                {"x": x},
+                {"axis": axis},
+                softmax(x, axis),
+                tol=2e-2 if dt == "bf16" else 1e-6,
+            )
     x = np.abs(randn(70, 50))
     x[3, ::2], x[60, ::3] = np.nan, np.inf
     with np.errstate(invalid="ignore"):
