@@ -33,6 +33,7 @@ from ..generator.program.fuse import Fused, fuse
 from ..generator.program.intexpr import IntExpr
 from ..generator.program.ir import Arg, Call, Program, ScalarArg
 from ..generator.program.models import TargetError, target_kind
+from ..generator.program.records import SENSITIVE
 from ..generator.spec import load_spec_text
 from ..generator.types import default_dtype
 from . import console, records
@@ -47,9 +48,9 @@ from .workbench import Workbench
 __all__ = ["STAGES", "Result", "Trial", "enable", "enable_target", "missing_of", "request_of"]
 
 STAGES = ("captured", "inventoried", "supplied", "validated", "composed", "parity")
-#: Under this share of seen disturbances the comparison proves nothing (DESIGN.md, L2).
-SENSITIVE = 0.95
 _LATER = "not measured by this version"
+#: Of the disturbances of single nodes: seen, all, and seen by the outputs alone.
+_SEEN = ("detected", "total", "by_outputs")
 
 
 class EnableError(JudgedError):
@@ -188,7 +189,8 @@ class Result:
                 "missing": [m.to_json() for m in self.missing],
             },
             "error": {k: _finite(self.error.get(k)) for k in ("max", "bound", "eager")},
-            "sensitivity": {k: self.sensitivity.get(k) for k in ("detected", "total")},
+            "sensitivity": {k: self.sensitivity.get(k) for k in _SEEN}
+            | {"observed": len(self.sensitivity.get("observed", ()))},
             "seconds": {k: round(v, 3) for k, v in self.seconds.items()},
             "program": str(self.program) if self.program is not None else None,
             "source": self.source,
@@ -228,7 +230,7 @@ class Result:
             missing=[m.to_json() for m in self.missing],
             operators=len(self.needed),
             error={k: float(f"{v:.6g}") for k, v in self.error.items()},
-            sensitivity={k: self.sensitivity[k] for k in ("detected", "total") if k in self.sensitivity},
+            sensitivity={k: self.sensitivity[k] for k in _SEEN if k in self.sensitivity},
             hashes=dict(sorted(self.hashes.items())),
             place=place,
             failed=self.failed,
@@ -434,10 +436,12 @@ class _Run:
         not is left as the calls it was made of, and the result says so."""
         from .verdicts import judge_groups
 
-        assert self.program is not None
+        assert self.program is not None and self.captured is not None
         refused = self.result.refused
+        keep = (self.captured.facts.get("sensitivity") or {}).get("observed", ())
         while True:
-            fused = fuse(self.program, self.bench.registry.get, {op.removeprefix("group:") for op in refused})
+            out = {op.removeprefix("group:") for op in refused}
+            fused = fuse(self.program, self.bench.registry.get, out, keep)
             texts = [text for _, text in sorted(fused.groups.items())]
             specs = [load_spec_text(text, "group.yaml")[0] for text in texts]
             bad = judge_groups(self.bench, specs, texts, self.bridge.dialect, self.progress)
@@ -488,7 +492,9 @@ class _Run:
                 f"error {r.error['max']:.3g} of at most {r.error['bound']:.3g} (eager's own {r.error['eager']:.3g})"
             )
             said.append(f"worst call {r.worst_call:.2g} of its bound")
-            said.append(f"sees {r.sensitivity['detected']} of {r.sensitivity['total']} disturbances")
+            inner = len(r.sensitivity.get("observed", ()))
+            by = f" by the outputs and {inner} inner values" if inner else ""
+            said.append(f"sees {r.sensitivity['detected']} of {r.sensitivity['total']} disturbances{by}")
 
 
 def _words(refused: Mapping[str, str]) -> str:

@@ -312,12 +312,23 @@ def judge_parity(
 
 
 def end_to_end(record: Path, ran: Path) -> list[tuple[str, float, dict[str, float]]]:
-    """Per output: its name, error over bound, and the numbers: max, bound, eager's own."""
-    want64, want32 = (
+    """Per output, and per inner value that is observed: its name, error over bound, and the numbers: max, bound,
+    eager's own."""
+    rows = _compared(
         read_tensors(record / "outputs_f64.safetensors"),
         read_tensors(record / "outputs_f32.safetensors"),
+        read_tensors(ran / "outputs.safetensors"),
     )
-    got = read_tensors(ran / "outputs.safetensors")
+    inner = record / "inner_f64.safetensors"
+    if inner.exists():
+        f32, got = read_tensors(record / "values.safetensors"), read_tensors(ran / "inner.safetensors")
+        rows += [(f"inner value {n}", r, e) for n, r, e in _compared(read_tensors(inner), f32, got)]
+    return rows
+
+
+def _compared(
+    want64: Mapping[str, Array], want32: Mapping[str, Array], got: Mapping[str, Array]
+) -> list[tuple[str, float, dict[str, float]]]:
     rows = []
     for name, wide in want64.items():
         numbers = {"max": np.inf, "bound": 0.0, "eager": 0.0}

@@ -4,7 +4,8 @@
 
 For each record (`RECORDS/<k>`, as the capture writes it) it runs the program on the record's inputs, and every call by
 itself on eager's own inputs, and writes `OUT/<k>/outputs.safetensors` and `OUT/<k>/calls.safetensors` (`<call id>.<n>`
-for the n-th output).  It judges nothing: `parity.py` does, elsewhere.  A failure is `OUT/error.json` and the exit code.
+for the n-th output), and `OUT/<k>/inner.safetensors` where inner values are observed.  It judges nothing: `parity.py`
+does, elsewhere.  A failure is `OUT/error.json` and the exit code.
 The operators named after OUT serve although nothing proves them: for a sweep, which holds no level.
 
 May import: bridge, generator.program, the runtime.  Imports no torch: `block` is in front of everything.
@@ -82,13 +83,34 @@ def _work(folder: Path, records: Path, out: Path, admit: Sequence[str]) -> None:
         target.mkdir(exist_ok=True)
         inputs = dict(read_tensors(path / "inputs.safetensors"))
         begun = time.perf_counter()
-        results = loaded.run(inputs)
+        results = _run(program, loaded, path, target, inputs)
         _say("run", time.perf_counter() - begun)
         write_tensors(target / "outputs.safetensors", {n: _array(t) for n, t in results.items()})
         values = dict(read_tensors(path / "values.safetensors"))
         begun = time.perf_counter()
         write_tensors(target / "calls.safetensors", _calls(program, loaded, inputs, values))
         _say("calls", time.perf_counter() - begun)
+
+
+def _run(program: Any, loaded: Any, record: Path, target: Path, inputs: Mapping[str, Any]) -> Any:
+    """The program's outputs; of the inner values that the record holds, what this very run computed is written too."""
+    from ..generator.program.folder import read_tensors, write_tensors
+
+    wanted = record / "inner_f64.safetensors"
+    if not wanted.exists():
+        return loaded.run(inputs)
+    names = set(read_tensors(wanted))
+    out_of = {call.id: call.out for call in program.calls}
+    inner: dict[str, Any] = {}
+
+    def keep(call: Any) -> None:
+        for value, tensor in zip(out_of[call.id], call.outputs, strict=True):
+            if value in names:
+                inner[value] = _array(tensor)
+
+    results = loaded.run_debug(inputs, on_call=keep).outputs
+    write_tensors(target / "inner.safetensors", inner)
+    return results
 
 
 def _say(stage: str, seconds: float) -> None:

@@ -78,16 +78,24 @@ class _Member:
         return not any(_loads(s.assign.value) for s in self.op.body)
 
 
-def fuse(program: Program, spec_of: Callable[[str], OpSpec], refused: Collection[str] = frozenset()) -> Fused:
+def fuse(
+    program: Program,
+    spec_of: Callable[[str], OpSpec],
+    refused: Collection[str] = (),
+    keep: Collection[str] = (),
+) -> Fused:
     """Fuse what can be.  `spec_of` raises an `OpwrightError` for an op that has no spec: its calls stay alone.
-    `refused`: hashes of groups that the judge did not pass; the calls they were made of stay alone."""
+
+    `refused`: hashes of groups that the judge did not pass; the calls they were made of stay alone.
+    `keep`: values that must still be there.
+    """
     members = {c.id: m for c in program.calls if (m := _pointwise(program, c, spec_of)) is not None}
     maker = {o: n for n in program.nodes for o in outputs_of(n)}
     readers: dict[str, set[int]] = {}
     for k, n in enumerate(program.nodes):
         for v in uses_of(n):
             readers.setdefault(v, set()).add(k)
-    kept = {b.value for b in program.outputs} | {s.output for s in program.state}
+    kept = {b.value for b in program.outputs} | {s.output for s in program.state} | set(keep)
     taken: set[str] = set()
     trees: dict[str, list[_Member]] = {}  # root call → members, producers first
     for call in reversed(program.calls):

@@ -39,6 +39,14 @@ def make_model():
     torch.manual_seed(0)
     return Gate(), (torch.randn(3, 6),)
 
+def scaled():
+    class Scaled(torch.nn.Module):
+        def forward(self, x):
+            scale = (x.abs().sum(-1, keepdim=True) * 2).exp() + 1
+            return torch.nn.functional.layer_norm(x * scale, (6,), eps=0.0)
+    torch.manual_seed(0)
+    return Scaled(), (torch.rand(3, 6) * 0.1,)
+
 def raises():
     raise ValueError("no such checkpoint")
 
@@ -275,3 +283,32 @@ def test_inputs_that_do_not_fit_are_said(
 ) -> None:
     ran = ow("run", enabled["program"], *words)
     assert ran.code == 2 and said in ran.err and "Traceback" not in ran.err
+
+
+def test_an_inner_value_that_is_observed_is_compared_too(tmp_path: Path) -> None:
+    record, ran = tmp_path / "record", tmp_path / "ran"
+    y = {"y": np.array([1.0, 2.0], np.float32)}
+    inner = {"v3": np.array([0.5, -4.0], np.float32)}
+    for folder in (record, ran):
+        folder.mkdir()
+    write_tensors(record / "outputs_f64.safetensors", {"y": y["y"].astype(np.float64)})
+    write_tensors(record / "outputs_f32.safetensors", y)
+    write_tensors(ran / "outputs.safetensors", y)
+    assert [r[0] for r in parity.end_to_end(record, ran)] == ["y"]
+    write_tensors(record / "inner_f64.safetensors", {"v3": inner["v3"].astype(np.float64)})
+    write_tensors(record / "values.safetensors", inner)
+    for off, held in ((0.0, True), (1e-4, False)):
+        write_tensors(ran / "inner.safetensors", {"v3": inner["v3"] + np.float32(off)})
+        rows = parity.end_to_end(record, ran)
+        assert [r[0] for r in rows] == ["y", "inner value v3"]
+        assert (rows[1][1] <= 1) is held
+    write_tensors(ran / "inner.safetensors", {})
+    assert parity.end_to_end(record, ran)[1][1] == np.inf
+
+
+def test_a_model_whose_output_tells_of_little_is_compared_inside(place: Path) -> None:
+    """A scale goes into a norm: nobody sees an error of it in the output."""
+    found = json.loads(command("enable", "gated.py:scaled", "--no-record", "--json").stdout)
+    seen = found["sensitivity"]
+    assert found["level"] == "L2" and seen["by_outputs"] < 0.95 * seen["total"] <= seen["detected"]
+    assert seen["observed"] > 0

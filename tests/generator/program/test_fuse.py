@@ -110,6 +110,14 @@ def test_a_refused_group_stays_as_it_was(
     assert ops(again.program) == ["mul", "add", "sum", "group"]
 
 
+def test_values_that_are_wanted_stay(made: Callable[..., tuple[Capture, Fused]], registry: Registry) -> None:
+    c, fused = made(lambda x: (x * 2.0 + 1.0).exp().tanh(), X)
+    assert len(fused.program.calls) == 1
+    (wanted,) = c.program.calls[1].out
+    again = fuse(c.program, registry.get, keep=[str(wanted)])
+    assert [n.out for n in again.program.calls] == [(wanted,), fused.program.calls[0].out]
+
+
 def test_members_are_told(made: Callable[..., tuple[Capture, Fused]]) -> None:
     c, fused = made(lambda x: (x * 2.0 + 1.0).tanh().sum(-1), X)
     group, total = fused.program.calls

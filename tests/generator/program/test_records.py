@@ -125,9 +125,10 @@ def test_sensitivity_tells_a_block_that_nobody_sees(scale: float, seen: bool, ev
     c = capture(Hidden(scale), args, {}, everything, name="h", source="test")
     got = records.sensitivity(c, records.input_tensors(c, args, {}))
     assert got.total == 2 * len(c.program.calls) == 8
-    assert (got.rate == 1.0) is seen
+    assert (got.by_outputs == got.total) is seen and (got.observed == ()) is seen
     if not seen:
-        assert {id for id, _, _ in got.missed} >= {k.id for k in c.program.calls if k.op in ("addmm", "tanh")}
+        made = {o: k.op for k in c.program.calls for o in k.out}
+        assert {made[v] for v in got.observed} == {"addmm", "tanh", "mul"} and got.rate >= records.SENSITIVE
 
 
 def test_floats_that_end_in_integers_are_not_counted(everything: Any) -> None:
@@ -143,20 +144,28 @@ def test_floats_that_end_in_integers_are_not_counted(everything: Any) -> None:
     assert first.id not in seen and last.id in seen
 
 
-def test_what_no_output_depends_on_is_not_counted(everything: Any) -> None:
-    """One of two that were computed is taken: the other is unread.  What is only hard to see is missed, and counts."""
-    args = (torch.randn(5, 4),)
+def test_what_no_output_tells_of_is_observed(everything: Any) -> None:
+    """One of two is taken, a scale goes into a norm: no weights make the output tell; the inner values are compared."""
+    args = (torch.randn(5, 8),)
 
     class Chosen(torch.nn.Module):  # type: ignore[misc]
         def forward(self, x: Any) -> Any:
-            return torch.stack([x.exp(), x.sin()])[0] + torch.relu(x * 2 - 100)
+            scale = (x * 2).sum(-1, keepdim=True).abs() + 1
+            return torch.stack([torch.nn.functional.layer_norm(x / scale, (8,), eps=0.0), x.sin()])[0]
 
     c = capture(Chosen(), args, {}, everything, name="c", source="test")
-    got = records.sensitivity(c, records.input_tensors(c, args, {}))
-    by_op = {k.op: k.id for k in c.program.calls}
-    assert got.unread == (by_op["sin"],)
-    assert by_op["exp"] not in {id for id, _, _ in got.missed}
-    assert by_op["mul"] in {id for id, _, _ in got.missed}
+    inputs = records.input_tensors(c, args, {})
+    got = records.sensitivity(c, inputs)
+    made = {o: k.op for k in c.program.calls for o in k.out}
+    assert {made[v] for v in got.observed} >= {"sin"} and got.rate >= records.SENSITIVE
+    assert set(got.observed) <= records.values(c, inputs, DType.F64).keys()
+    few = records.sensitivity(c, inputs, records.eager(Chosen(), args, {}, DType.F64))
+    assert (few.observed, few.total) == (got.observed, got.total)
+
+
+def test_nothing_inner_is_observed_where_the_outputs_tell(net: tuple[Any, Capture]) -> None:
+    model, c = net
+    assert records.sensitivity(c, records.input_tensors(c, model.args, {})).observed == ()
 
 
 def test_a_norm_does_not_hide_one_percent(everything: Any) -> None:
@@ -183,7 +192,8 @@ def test_the_skeleton_models_are_seen(
     inputs, _, _ = records.fresh(model, c, 0, seed=100)
     args, kwargs = records.call_of(model, c, inputs)
     wide = records.eager(model.module, args, kwargs, DType.F64)
-    assert records.sensitivity(c, inputs, wide).rate >= 0.95
+    got = records.sensitivity(c, inputs, wide)
+    assert got.by_outputs >= 0.95 * got.total and not got.observed
 
 
 def test_enlarged_weights_of_a_given_model(net: tuple[Any, Capture]) -> None:
@@ -194,6 +204,13 @@ def test_enlarged_weights_of_a_given_model(net: tuple[Any, Capture]) -> None:
     assert torch.equal(model.module.w, before) and not torch.equal(tensors["w"], before)
     got = records.values(c, inputs, tensors=tensors)[c.program.outputs[0].value]
     assert float((got.double() - wide["output"]).abs().max()) < 1e-5
+
+
+def test_decisions_agree_where_extents_and_integers_do() -> None:
+    y = torch.tensor([1.0, 2.0])
+    assert records.agree({"y": y, "i": torch.tensor([3])}, {"y": y.double() + 1, "i": torch.tensor([3])})
+    assert not records.agree({"y": y}, {"y": y[:1].double()})
+    assert not records.agree({"i": torch.tensor([3])}, {"i": torch.tensor([4])})
 
 
 def test_bound_is_four_times_eagers_own_and_a_little() -> None:
