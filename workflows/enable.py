@@ -600,10 +600,19 @@ def enable_target(
         return run.result
 
 
-def remember(bench: Workbench, result: Result, at: str, by: str = "enable") -> Path | None:
-    """Append the attempt to the records, unless the newest one says the same: a warm run is no new time."""
-    commit, dirty = commit_of(bench.config.root)
-    attempt = replace(result.attempt(at, commit, dirty), by=by)
+def remember(
+    bench: Workbench,
+    result: Result,
+    at: str,
+    by: str = "enable",
+    commit: tuple[str | None, bool] | None = None,
+) -> Path | None:
+    """Append the attempt to the records, unless the newest one says the same: a warm run is no new time.
+
+    commit: the commit that was run, and whether the tree differed from it; None: as the tree is now
+    """
+    revision, dirty = commit or commit_of(bench.config.root)
+    attempt = replace(result.attempt(at, revision, dirty), by=by)
     folder = bench.config.support
     before = [
         a

@@ -413,8 +413,10 @@ class _Gate:
 
     def check_models(self, changed: Sequence[OpSpec]) -> None:
         """The composition gate: an operator that changes re-runs every model that uses it."""
-        from .enable import enable_target, hashes_now, remember
+        from .enable import commit_of, enable_target, hashes_now, remember
 
+        # Once: the first record that is written makes the tree differ from the commit that is being run.
+        commit = commit_of(self.bench.config.root)
         found = records.load_all([self.bench.config.support])
         used = sorted({op for attempts in found.values() for a in attempts for op in a.hashes})
         today = hashes_now(self.bench, used)
@@ -446,7 +448,7 @@ class _Gate:
                         self.bench, a.source.partition(":")[2], self.progress, out=self.work / "program"
                     )
                     if self.record:
-                        remember(self.bench, result, records.now(), by="gate")
+                        remember(self.bench, result, records.now(), by="gate", commit=commit)
                     kept = (result.level or "") >= a.level
                     why = "" if kept else result.failed or f"{result.level or 'nothing'} held, {a.level} was"
                     self.add("model", name, OK if kept else RED, why, seconds())

@@ -35,11 +35,14 @@ __all__ = [
     "load_all",
     "now",
     "standing",
+    "supports",
 ]
 
 SCHEMA = 1
 LEVELS = ("L0", "L1", "L2", "L3", "L4", "L5", "L6")
 VERIFIED, CLAIMED, STALE = "verified", "claimed", "stale"
+#: how the reason of a level begins that nobody has measured
+UNMEASURED = "not measured"
 
 
 class RecordError(OpwrightError):
@@ -113,6 +116,18 @@ class Attempt:
         """Raises TypeError for what is no attempt."""
         known = {f.name for f in dataclasses.fields(cls)}
         return cls(**{k: v for k, v in data.items() if k in known})
+
+
+def supports(a: Attempt) -> bool:
+    """Whether an attempt holds what "supported" means: L0 to L3, and L4 where the model generates.
+
+    A level that is null because it does not apply says why not; one that was not measured is not held.
+    """
+    if (a.level or "") < "L3":
+        return False
+    return a.levels.get("L4") is True or (
+        a.levels.get("L4") is None and not a.reasons.get("L4", UNMEASURED).startswith(UNMEASURED)
+    )
 
 
 def _plain(value: Any) -> Any:
@@ -219,7 +234,10 @@ def append(folder: Path, attempt: Attempt) -> Path:
 
 @dataclass(frozen=True)
 class Standing:
-    """The newest attempt for a target and dtype, and what it is worth today."""
+    """The newest attempt for a target and dtype, and what it is worth today.
+
+    supported   when the gate first held, at a commit, all that "supported" means (`supports`); None: not yet
+    """
 
     attempt: Attempt
     state: str
@@ -245,8 +263,12 @@ def standing(attempts: Sequence[Attempt], hashes: Mapping[str, str]) -> list[Sta
         through = [a for a in group if not a.failed]
         newest = (through or group)[-1]
         changed = sorted(op for op, h in newest.hashes.items() if hashes.get(op) != h)
+        last = group[-1]
         if newest.failed:
             state, reason = CLAIMED, newest.failed
+        elif last.by == "gate" and last.failed:
+            # Whatever held before, today's run of the gate is the newer word.
+            state, reason = STALE, f"the gate did not hold it again: {last.failed}"
         elif changed:
             state, reason = (
                 STALE,
@@ -256,9 +278,8 @@ def standing(attempts: Sequence[Attempt], hashes: Mapping[str, str]) -> list[Sta
             state, reason = VERIFIED, f"at {newest.commit[:12]}"
         else:
             state, reason = CLAIMED, "not yet run again at a commit: `opwright gate --record`"
-        # The first verified commit that held parity is when it was supported.
         first_good = next(
-            (a.at for a in group if a.by == "gate" and not a.dirty and (a.level or "") >= "L2"), None
+            (a.at for a in group if a.by == "gate" and a.commit and not a.dirty and supports(a)), None
         )
         out.append(
             Standing(newest, state, reason, group[0].at, sum(a.by == "enable" for a in group), first_good)

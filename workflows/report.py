@@ -2,21 +2,24 @@
 
 A state is `verified` (the gate ran it again at a commit), `claimed` (enabled, and what it rests on still matches) or
 `stale` (something that it rests on has changed: nothing stale is called supported).
-May import: records, enable (today's hashes), workbench.
+May import: records, report_page, enable (today's hashes), workbench.
 """
 
 from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
 
+from ..files import write_text
 from . import console, records
 from .command import command, json_option
 from .enable import STAGES, hashes_now
 from .records import LEVELS, Standing
+from .report_page import first_line, page, summary
 from .workbench import Workbench
 
 __all__ = ["report", "rows_of"]
@@ -46,6 +49,11 @@ def _row(s: Standing) -> dict[str, Any]:
         "state": s.state,
         "reason": s.reason,
         "attempts": s.attempts,
+        "supported": s.state == records.VERIFIED and records.supports(a),
+        "operators": sorted(op for op in a.hashes if not op.startswith("group:")),
+        "groups": sorted(op for op in a.hashes if op.startswith("group:")),
+        "error": dict(a.error),
+        "sensitivity": dict(a.sensitivity),
         "weights": a.weights,
         "scale": a.scale,
         "clocks": {
@@ -96,7 +104,7 @@ def _markdown(rows: Sequence[dict[str, Any]]) -> str:
         for r in rows
         if r["reason"]
     ]
-    return "\n".join([*lines, "", *notes]) + "\n"
+    return "\n".join([first_line(rows), "", *lines, "", *notes]) + "\n"
 
 
 @command(
@@ -104,23 +112,46 @@ def _markdown(rows: Sequence[dict[str, Any]]) -> str:
     example=[
         "opwright report",
         "opwright report --markdown > support.md",
+        "opwright report --html support.html",
         "opwright report --json",
     ],
 )
 @click.argument("architectures", nargs=-1, metavar="[ARCHITECTURE]...")
 @click.option("--markdown", is_flag=True, help="Print a page.")
+@click.option(
+    "--html",
+    default=None,
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Write a page that works alone.",
+)
 @json_option
-def report(architectures: tuple[str, ...], markdown: bool, as_json: bool) -> int:
+def report(architectures: tuple[str, ...], markdown: bool, html: str | None, as_json: bool) -> int:
     """Show architectures, the levels of support that they hold, and the seconds that each stage took.
 
     From the records that `opwright enable` writes.  What rests on something that changed since is stale and holds
     nothing.
     """
-    rows = rows_of(Workbench.here())
+    bench = Workbench.here()
+    rows = rows_of(bench)
     if architectures:
         rows = [r for r in rows if r["architecture"] in architectures]
+    if html is not None:
+        from .enable import commit_of
+
+        commit, dirty = commit_of(bench.config.root)
+        said = (
+            f"From the records at {commit[:12]}{' and what is not committed' if dirty else ''}, "
+            if commit
+            else ""
+        )
+        write_text(Path(html), page(rows, LEVELS, STAGES, made=f"{said}{records.now()[:10]}."), durable=False)
+        if not as_json:
+            console.say(html)
     if as_json:
-        console.print_json({"architectures": rows})
+        console.print_json({"summary": summary(rows), "architectures": rows})
+    elif html is not None:
+        pass
     elif markdown:
         console.say(_markdown(rows).rstrip("\n"))
     elif not rows:

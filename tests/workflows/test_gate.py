@@ -12,8 +12,9 @@ from typing import Any
 import git
 import pytest
 
-from opwright.workflows import cli
+from opwright.workflows import cli, enable, records
 from opwright.workflows.gate import Check, junit, same_names
+from opwright.workflows.workbench import Workbench
 
 from .conftest import SCALE
 
@@ -123,3 +124,44 @@ def test_names_of_kernels_do_not_show_in_a_diff() -> None:
     assert same_names("ow_0123456789abcdef(ow_fedcba9876543210)") == same_names(
         "ow_aaaaaaaaaaaaaaaa(ow_bbbbbbbbbbbbbbbb)"
     )
+
+
+def test_record_turns_claims_into_verified_ones_all_at_one_commit(
+    ow: Any, repo: git.Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The models themselves are enabled elsewhere; here each holds what it held, but the last."""
+    levels: dict[str, bool | None] = {n: n <= "L2" for n in records.LEVELS}
+    bench = Workbench.here()
+    hashes = enable.hashes_now(bench, ["scale"])
+    for name in ("bert", "llama", "vit"):
+        claim = records.Attempt(
+            name, "cpu", "f32", records.now(), f"transformers:{name}", levels=levels, hashes=hashes
+        )
+        records.append(bench.config.support, claim)
+    head = commit(repo, "three claims")
+
+    def enabled(bench: Workbench, target: str, *_: Any, **__: Any) -> enable.Result:
+        failed = "parity: it does not hold L2" if target == "vit" else ""
+        held: dict[str, bool | None] = levels | {"L2": False} if failed else dict(levels)
+        return enable.Result(
+            target, "cpu", "f32", f"transformers:{target}", levels=held, failed=failed, hashes=dict(hashes)
+        )
+
+    monkeypatch.setattr(enable, "enable_target", enabled)
+    ran = ow("gate", "--base", "HEAD", "--record", "--json")
+    assert ran.code == 1
+    said = {name: state for (check, name), state in states(ran).items() if check == "model"}
+    assert said == {"bert cpu f32": "ok", "llama cpu f32": "ok", "vit cpu f32": "red"}
+    rows = {
+        r["architecture"]: r
+        for r in ow("report", *(["bert", "llama", "vit"]), "--json").json["architectures"]
+    }
+    assert {n: r["state"] for n, r in rows.items()} == {
+        "bert": "verified",
+        "llama": "verified",
+        "vit": "stale",
+    }
+    # the first record made the tree dirty; the second still says which commit was run
+    newest = {a: records.load(bench.config.support, a)[-1] for a in ("bert", "llama")}
+    assert {(a.commit, a.dirty, a.by) for a in newest.values()} == {(head, False, "gate")}
+    assert rows["vit"]["level"] is None and "does not hold L2" in rows["vit"]["reason"]

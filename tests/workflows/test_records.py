@@ -68,14 +68,52 @@ def test_what_rests_on_a_changed_operator_is_stale_and_holds_no_level() -> None:
     assert gone.state == "stale"
 
 
+GOOD = replace(
+    DONE, levels=dict.fromkeys(("L0", "L1", "L2", "L3"), True), reasons={"L4": "it does not generate"}
+)
+
+
 def test_a_claim_is_verified_by_a_gate_at_a_commit_only() -> None:
-    (claimed,) = records.standing([DONE], TODAY)
-    assert (claimed.state, claimed.level, claimed.supported) == ("claimed", "L2", None)
-    again = replace(DONE, by="gate", commit="c0ffee", at="2026-03-01T00:00:00Z")
-    (verified,) = records.standing([DONE, again], TODAY)
+    (claimed,) = records.standing([GOOD], TODAY)
+    assert (claimed.state, claimed.level, claimed.supported) == ("claimed", "L3", None)
+    again = replace(GOOD, by="gate", commit="c0ffee", at="2026-03-01T00:00:00Z")
+    (verified,) = records.standing([GOOD, again], TODAY)
     assert (verified.state, verified.supported, verified.attempts) == ("verified", "2026-03-01T00:00:00Z", 1)
-    (dirty,) = records.standing([DONE, replace(again, dirty=True)], TODAY)
-    assert dirty.state == "claimed"
+    for other in (replace(again, dirty=True), replace(again, commit=None)):
+        (not_yet,) = records.standing([GOOD, other], TODAY)
+        assert (not_yet.state, not_yet.supported) == ("claimed", None)
+    # verified once, changed since: stale, though it was supported then
+    (changed,) = records.standing([GOOD, again], TODAY | {"mm": "other"})
+    assert (changed.state, changed.level, changed.supported) == ("stale", None, "2026-03-01T00:00:00Z")
+
+
+@pytest.mark.parametrize(
+    ("levels", "reasons", "holds"),
+    [
+        ({"L3": True, "L4": True}, {}, True),
+        ({"L3": True, "L4": None}, {"L4": "it does not generate"}, True),
+        ({"L3": True, "L4": None}, {"L4": "not measured by this version"}, False),
+        ({"L3": True, "L4": None}, {}, False),
+        ({"L3": True, "L4": False}, {"L4": "token 7 differs"}, False),
+        ({"L3": None, "L4": True}, {}, False),
+        ({"L1": False, "L3": True, "L4": True}, {}, False),
+    ],
+)
+def test_supported_is_L0_to_L3_and_L4_where_it_generates(
+    levels: dict[str, bool | None], reasons: dict[str, str], holds: bool
+) -> None:
+    attempt = replace(GOOD, levels={**GOOD.levels, **levels}, reasons=reasons)
+    assert records.supports(attempt) is holds
+
+
+def test_a_gate_that_does_not_hold_it_again_makes_it_stale() -> None:
+    again = replace(GOOD, by="gate", commit="c0ffee")
+    broken = replace(again, failed="parity: it does not hold L2", levels={"L0": True}, commit="decade")
+    (now,) = records.standing([GOOD, again, broken], TODAY)
+    assert (now.state, now.level) == ("stale", None)
+    assert now.reason == "the gate did not hold it again: parity: it does not hold L2"
+    (held,) = records.standing([GOOD, again, broken, replace(again, commit="facade")], TODAY)
+    assert (held.state, held.reason) == ("verified", "at facade")
 
 
 def test_a_failed_attempt_counts_and_does_not_hide_a_good_one() -> None:
