@@ -79,6 +79,9 @@ _DIVIDES = {
     "aten.fmod",
     "aten.remainder",
 }
+#: Overloads whose kernels for the CPU lose nan on the way (its maximum of scores drops it, and a sum of nothing is 0):
+#: where `compute` says nan they are no source.
+_LOSES_NAN = {"aten.scaled_dot_product_attention"}
 #: Arguments whose default is no constant of a spec, and comes from runtime/python/fronts.py before any row is asked.
 _SUPPLIED = {
     ("aten.hardtanh.default", "min_val"),
@@ -205,11 +208,12 @@ def _plain(value: Any) -> Any:
 
 
 def _lifted(s: Session, limit: int) -> list[Trial]:
-    """Trials in f64, as they are where f64 is not admitted: at most `limit`, but of every class of values one.
+    """Trials in f64, as they are where f64 is not admitted: at most `limit`, but of every class of values and of
+    positions one.
 
     Of the same case in several dtypes the widest, which has the most digits.
     """
-    groups: dict[str, dict[tuple[Any, ...], Trial]] = {}
+    groups: dict[tuple[str, ...], dict[tuple[Any, ...], Trial]] = {}
     every = {id(t): t for t in (*s.spread(len(s.trials)), *s.trials)}
     for trial in sorted(every.values(), key=_narrow):
         if size_of(trial) > _LARGEST:
@@ -217,7 +221,7 @@ def _lifted(s: Session, limit: int) -> list[Trial]:
         key = lift_key(s.spec, trial.key)
         lifted = trial if key is None else lift_trial(trial, key)
         mark = (lifted.key, tuple((n, a.shape) for n, a in lifted.arrays.items()), str(lifted.attrs))
-        of_class = groups.setdefault(lifted.values, {})
+        of_class = groups.setdefault(trial.classes, {})
         if mark not in of_class:
             of_class[mark] = replace(lifted, given=_lifted_attrs(s.spec, lifted))
     rounds = itertools.zip_longest(*(g.values() for g in groups.values()))
@@ -427,6 +431,10 @@ class _Aten:
         ):
             self.tally.note(f"{self.entry.overload} breaks ties in another way")
             return "", 0.0
+        loses = _packet(self.entry.overload) in _LOSES_NAN
+        if wrong and loses and self.only_lost_nan(trial, want, got):
+            self.tally.note(f"{self.entry.overload} loses nan")
+            return "", 0.0
         excused = np.isinf if subtracts else _subnormal if _packet(self.entry.overload) in _DIVIDES else None
         if wrong and excused is not None and self.only_nan_for(excused, trial, want, got):
             self.tally.note(f"{self.entry.overload} gives nan where it may")
@@ -460,6 +468,17 @@ class _Aten:
             if want[name].dtype.is_inexact:
                 value = np.where(excused(v) & np.isnan(value), v, value).astype(value.dtype)
             patched[name] = value
+        return not _disagreement(_loosened(self.s.spec, trial, want), patched)[0]
+
+    def only_lost_nan(self, trial: Trial, want: Mapping[str, Ball], got: Mapping[str, Array | None]) -> bool:
+        """Whether everything agrees where `compute` does not say nan."""
+        patched: dict[str, Array | None] = {}
+        for name, value in got.items():
+            v = want[name].value
+            if value is None or value.shape != v.shape:
+                return False
+            lost = want[name].dtype.is_inexact and np.isnan(v)
+            patched[name] = np.where(lost, v, value).astype(value.dtype)
         return not _disagreement(_loosened(self.s.spec, trial, want), patched)[0]
 
     @staticmethod
@@ -589,8 +608,8 @@ def _against_laws(s: Session, trials: Sequence[Trial], tally: Tally) -> None:
 # ---- how strong the cases are ------------------------------------------------------------------------------------
 
 
-def measure_strength(spec: OpSpec, trials: Sequence[Trial], *, limit: int = 40, cases: int = 12) -> KillRate:
-    """Which mutants of `compute` the trials tell from it; at most `limit` mutants on `cases` trials each."""
+def measure_strength(spec: OpSpec, trials: Sequence[Trial], *, limit: int = 40, cases: int = 48) -> KillRate:
+    """Which mutants of `compute` the trials tell from it: at most `limit` mutants; what survives has seen `cases`."""
     known: list[tuple[Trial, dict[str, Ball]]] = []
     for trial in trials:
         want = _oracle(spec, trial)

@@ -46,7 +46,7 @@ def judge() -> None:
 def calibrate(seed: int | None, as_json: bool) -> int:
     """Known kernels against the computed bounds: worst error over bound, honest at most 1, cheats above.
 
-    A cheat that one size does not show must be shown by another; those are marked `not seen`.
+    A cheat that one size does not show, in brackets, must be shown by another.
     """
     from ..validators.calibrate import calibrate as measure
     from ..validators.calibrate import faults
@@ -60,23 +60,21 @@ def calibrate(seed: int | None, as_json: bool) -> int:
         ]
         console.print_json({"rows": rows, "faults": wrong})
         return EXIT_FAILED if wrong else EXIT_OK
-    console.print_table(
-        ("op", "size", "kernel", "error / bound", ""),
-        [
-            (
-                m.op,
-                m.size,
-                m.kernel,
-                f"{m.ratio:.2g}",
-                "honest" if m.honest else "not seen" if m.within else "cheat, seen",
-            )
-            for m in measured
-        ],
-        right=(3,),
-    )
+    console.print_table(("op", "kernel", "", "error / bound, by size"), _rows(measured))
     for text in wrong:
         console.say(f"✗ {text}")
     return EXIT_FAILED if wrong else EXIT_OK
+
+
+def _rows(measured: Sequence[Any]) -> list[tuple[str, ...]]:
+    """A line for each kernel; in brackets where a cheat stays within the bound."""
+    lines: dict[tuple[str, str, str], list[str]] = {}
+    for m in measured:
+        missed = m.within and not m.honest
+        ratio = f"({m.ratio:.2g})" if missed else f"{m.ratio:.2g}"
+        kind = "honest" if m.honest else "cheat"
+        lines.setdefault((m.op, m.kernel, kind), []).append(f"{m.size}: {ratio}")
+    return [(*key, "  ".join(said)) for key, said in lines.items()]
 
 
 def _number(x: float) -> float | str:

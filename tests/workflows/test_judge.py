@@ -20,7 +20,8 @@ def test_calibrate_prints_a_table_and_says_when_a_bound_is_off(
     monkeypatch.setattr(calibrate, "calibrate", lambda seed: rows)
     ran = ow("judge", "calibrate")
     assert ran.code == 0
-    assert "good             0.25  honest" in ran.out
+    assert "f   good    honest  N=1: 0.25\n" in ran.out
+    assert "f   bad     cheat   N=1: inf\n" in ran.out
     assert ow("judge", "calibrate", "--json").json == {
         "schema": 1,
         "faults": [],
