@@ -65,8 +65,9 @@ def inside(c: CLike, k: Contract) -> None:
 def _sums(c: CLike, k: Contract, plan: str) -> None:
     ctype = compute_type(k.dtype)
     c.line("int64_t sums_stride;")
+    kind = f"{ctype}, true" if k.inside else ctype
     c.line(
-        f"const {ctype}* const sums = owk_gemm_tile<{ctype}>({plan}, tile, left, right, scratch, &sums_stride);"
+        f"const {ctype}* const sums = owk_gemm_tile<{kind}>({plan}, tile, left, right, scratch, &sums_stride);"
     )
     _epilogue(c, k)
 

@@ -124,6 +124,7 @@ typedef struct {
 #define OWK_TILE_ROWS 384   /* at most */
 #define OWK_TILE_BYTES 1024 /* of a row of sums, at most */
 #define OWK_FEW_ROWS 16     /* up to here a factor is not packed where it can be read in line */
+#define OWK_NEAR_BYTES 512  /* lines this near each other stay in the cache together: they are never packed */
 #define OWK_GEMM_WORK 262144 /* terms that are worth a task of their own */
 
 /* Terms of one chain: the most for which the chain and the blocks after it stay within the bound. */
@@ -142,10 +143,15 @@ static inline int64_t owk_gemm_cut(int64_t n, int64_t most, int64_t unit) {
   const int64_t pieces = owk_most(1, (n + most - 1) / most);
   return owk_round_up((n + pieces - 1) / pieces, unit);
 }
+/* Columns of a tile at most: many for a single row. */
+template <class A>
+static inline int64_t owk_gemm_most(int64_t m) {
+  return (m == 1 ? 8 * OWK_TILE_BYTES : OWK_TILE_BYTES) / (int64_t)sizeof(A);
+}
 template <class A>
 static inline int64_t owk_gemm_bytes(int64_t m, int64_t n, int64_t k) {
   const int64_t rows = owk_gemm_cut(m, OWK_TILE_ROWS, OWK_MR);
-  const int64_t columns = owk_gemm_cut(n, OWK_TILE_BYTES / (int64_t)sizeof(A), OwkVector<A>::columns);
+  const int64_t columns = owk_gemm_cut(n, owk_gemm_most<A>(m), OwkVector<A>::columns);
   const int64_t lanes = OwkVector<A>::lanes, block = owk_gemm_block(k);
   const int64_t packed = block * (columns + OWK_MR);
   const int64_t lines = OWK_FEW_ROWS * owk_round_up(k, lanes);
@@ -159,7 +165,7 @@ static inline void owk_gemm_plan(OwkGemm& g, int64_t outer, int64_t m, int64_t n
   g.k = k;
   g.block = owk_gemm_block(k);
   g.rows = owk_gemm_cut(m, OWK_TILE_ROWS, OWK_MR);
-  g.columns = owk_gemm_cut(n, OWK_TILE_BYTES / (int64_t)sizeof(A), nr);
+  g.columns = owk_gemm_cut(n, owk_gemm_most<A>(m), nr);
   while (true) {
     g.down = m ? (m + g.rows - 1) / g.rows : 0;
     g.across = n ? (n + g.columns - 1) / g.columns : 0;
@@ -280,9 +286,9 @@ OWK_FN void owk_clip(F value, int64_t n, int64_t* first, int64_t* last) {
   if (begin < 0 && begin + step * (n - 1) < 0)
     *last = 0;
   else if (step > 0)
-    *first = owk_most(*first, (step - 1 - begin) / step);
+    *first = owk_most(*first, step == 1 ? -begin : (step - 1 - begin) / step);
   else
-    *last = owk_least(*last, begin / -step + 1);
+    *last = owk_least(*last, (step == -1 ? begin : begin / -step) + 1);
 }
 template <class A, class T>
 OWK_FN void owk_copy(A* to, const T* from, int64_t step, int64_t n) {
@@ -482,13 +488,14 @@ static inline void owk_dots(int64_t, const F&, int64_t, int64_t, const G&, int64
 }
 
 template <class A, class T>
-OWK_FN const T* owk_in_line(const OwkPlain<A, T>& f, int64_t j, int64_t k, int64_t* step) {
-  if (!f.columns()) return nullptr;
+OWK_FN const T* owk_in_line(const OwkPlain<A, T>& f, int64_t m, int64_t j, int64_t k, int64_t* step) {
+  const int64_t bytes = f.sum_step() * (int64_t)sizeof(T);
+  if (!f.columns() || (m > OWK_FEW_ROWS && (bytes < 0 || bytes > OWK_NEAR_BYTES))) return nullptr;
   *step = f.sum_step();
   return f.p + j + k * f.sum_step();
 }
 template <class A, class F>
-OWK_FN const A* owk_in_line(const F&, int64_t, int64_t, int64_t*) {
+OWK_FN const A* owk_in_line(const F&, int64_t, int64_t, int64_t, int64_t*) {
   return nullptr;
 }
 /* Columns [j0, j1) as panels of `width`: one after the other, or all at once where the text can. */
@@ -502,24 +509,63 @@ OWK_FN void owk_panels(const OwkWindowed<F>& f, A* to, int64_t width, int64_t j0
   f(to, width, j0, j1, k0, k1);
 }
 
-/* One line of sums against columns that lie in line: wide strips, so that memory is read in long runs. */
+/* One line of sums against columns that lie in line, a few rows of them at a time: memory is read in long runs. */
+template <int K, class A, class T>
+static inline __attribute__((noinline)) void owk_add_rows(const A* a, const T* __restrict__ b, int64_t ldb, int64_t n,
+                                                          A* __restrict__ part) {
+  typedef typename OwkVector<A>::type vec;
+  const int64_t lanes = OwkVector<A>::lanes;
+  vec x[K];
+#pragma GCC unroll 16
+  for (int k = 0; k < K; ++k) x[k] = a[k] - vec{};
+  for (int64_t j = 0; j < n; j += lanes) {
+    vec s = owk_vload(part + j);
+#pragma GCC unroll 16
+    for (int k = 0; k < K; ++k) s = owk_vfma(x[k], owk_vload(b + k * ldb + j), s);
+    __builtin_memcpy(part + j, &s, sizeof(vec));
+  }
+}
 template <class A, class T>
-static inline int64_t owk_strip(const T* b, int64_t ldb, const A* a, int64_t n, int64_t j, int64_t columns, A* c,
-                                bool first) {
-  const int64_t wide = 8 * OwkVector<A>::lanes, nr = OwkVector<A>::columns;
-  if (columns - j >= wide) {
-    owk_micro<1, 8>(n, a, b, ldb, c, 0, first);
-    return wide;
-  }
-  if (columns - j >= nr) {
-    owk_micro<1, 2>(n, a, b, ldb, c, 0, first);
-    return nr;
-  }
-  return 0;
+static inline void owk_line(const T* b, int64_t ldb, const A* a, int64_t terms, int64_t n, A* part, A* c, bool first) {
+  for (int64_t j = 0; j < n; ++j) part[j] = 0;
+  int64_t k = 0;
+  for (; k + 8 <= terms; k += 8) owk_add_rows<8>(a + k, b + k * ldb, ldb, n, part);
+  for (; k < terms; ++k) owk_add_rows<1>(a + k, b + k * ldb, ldb, n, part);
+  if (first)
+    for (int64_t j = 0; j < n; ++j) c[j] = part[j];
+  else
+    for (int64_t j = 0; j < n; ++j) c[j] = c[j] + part[j];
 }
 
-/* The sums of one tile: returned row-major with `stride` elements a row, in `scratch`. */
-template <class A, class L, class R>
+/* Whether n elements are all zero, or all finite; n is of whole vectors. */
+template <class A>
+static inline bool owk_all_zero(const A* p, int64_t n) {
+  typedef typename OwkVector<A>::type vec;
+  const int64_t lanes = OwkVector<A>::lanes;
+  vec most = {};
+  for (int64_t t = 0; t < n; t += lanes) {
+    const vec v = owk_vload(p + t);
+    most = v != vec{} ? vec{} + (A)1 : most;
+  }
+  A any = 0;
+  for (int64_t t = 0; t < lanes; ++t) any += most[t];
+  return any == 0;
+}
+template <class A, class T>
+static inline bool owk_all_finite(const T* p, int64_t n) {
+  typedef typename OwkVector<A>::type vec;
+  const int64_t lanes = OwkVector<A>::lanes;
+  vec sum = {};
+  for (int64_t t = 0; t < n; t += lanes) sum = sum + owk_vload(p + t) * (A)0;
+  A any = 0;
+  for (int64_t t = 0; t < lanes; ++t) any += sum[t];
+  return any == 0;
+}
+
+/* The sums of one tile: returned row-major with `stride` elements a row, in `scratch`.
+ * SPARSE: terms whose row factors are zero (exponentials of what a mask hides) are left out where the other factor is
+ * finite: they would add +0 to sums that are never -0, so that no bit differs. */
+template <class A, bool SPARSE = false, class L, class R>
 static inline const A* owk_gemm_tile(const OwkGemm& g, const OwkTile& t, const L& left, const R& right, A* scratch,
                                      int64_t* stride) {
   const int64_t nr = OwkVector<A>::columns, rows = t.m1 - t.m0, columns = t.read - t.n0;
@@ -547,27 +593,36 @@ static inline const A* owk_gemm_tile(const OwkGemm& g, const OwkTile& t, const L
     const int64_t k1 = owk_least(g.k, k0 + g.block), n = k1 - k0;
     const bool first = k0 == 0;
     int64_t ldb = nr;
-    const auto* line = g.m <= OWK_FEW_ROWS ? owk_in_line<A>(right, t.n0, k0, &ldb) : nullptr;
+    const auto* line = owk_in_line<A>(right, g.m, t.n0, k0, &ldb);
     const int64_t from = line ? whole : 0;
     if (columns > whole)
       for (int64_t x = whole * n; x < padded * n; ++x) packed[x] = 0;
     owk_panels<A>(right, packed + from * n, nr, t.n0 + from, t.read, k0, k1);
+    bool finite = SPARSE && owk_all_finite<A>(packed + from * n, (padded - from) * n);
+    for (int64_t k = 0; line && finite && k < n; ++k) finite = owk_all_finite<A>(line + k * ldb, whole);
     for (int64_t i = 0; i < rows; i += OWK_MR) {
       const int64_t have = owk_least(rows - i, OWK_MR), mr = have == 1 ? 1 : have <= OWK_MR / 2 ? OWK_MR / 2 : OWK_MR;
       if (have < mr)
         for (int64_t x = 0; x < mr * n; ++x) panel[x] = 0;
       left(panel, mr, t.m0 + i, t.m0 + i + have, k0, k1);
       A* const to = c + i * ldc;
+      if (finite && mr == OWK_MR && n % OwkVector<A>::lanes == 0 && owk_all_zero(panel, mr * n)) {
+        if (first)
+          for (int64_t x = 0; x < mr * ldc; ++x) to[x] = 0;
+        continue;
+      }
       int64_t j = 0;
-      if (line && mr == 1)
-        for (int64_t done; (done = owk_strip<A>(line + j, ldb, panel, n, j, whole, to + j, first)) > 0;) j += done;
-      else if (line)
+      if (line && mr == 1) {
+        owk_line<A>(line, ldb, panel, n, whole, packed, to, first);
+        j = whole;
+      } else if (line) {
         for (; j < whole; j += nr) {
           if (mr == OWK_MR)
             owk_micro<OWK_MR, 2>(n, panel, line + j, ldb, to + j, ldc, first);
           else
             owk_micro<OWK_MR / 2, 2>(n, panel, line + j, ldb, to + j, ldc, first);
         }
+      }
       for (; j < columns; j += nr) {
         const A* const b = packed + j * n;
         if (mr == OWK_MR)
