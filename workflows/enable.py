@@ -462,11 +462,26 @@ class _Run:
         found = self.bridge.resolve_many(list(requests.values()))
         return len({a["row"]["symbol"] for a in found})
 
+    def refuse_random(self) -> None:
+        """A model that draws numbers in its forward gives others at every call: nothing can be compared."""
+        assert self.captured is not None
+        drawn = self.captured.facts.get("random") or ()
+        if drawn:
+            r = self.result
+            r.reasons["L2"] = "it draws random numbers: " + ", ".join(
+                f"{d['aten']} at {d['site']}" for d in drawn
+            )
+            raise EnableError(
+                f"{r.architecture} cannot be compared: {r.reasons['L2']}",
+                hint="pass the numbers in as an input: write a file.py:function whose module takes them",
+            )
+
     def parity(self) -> None:
         assert self.captured is not None and self.folder is not None and self.program is not None
         r = self.result
         with self.stage("parity") as said:
             r.levels["L2"] = False
+            self.refuse_random()
             records_at, ran = self.captured.path / "records", self.work / "ran"
             try:
                 run_child(self.folder, records_at, ran, admit=self.admitted)

@@ -93,6 +93,7 @@ def work(
         "dynamic": captured.dynamic,
         "notes": list(captured.notes),
         "decomposed": list(captured.decomposed),
+        "random": _random(captured),
         "records": [],
         "sensitivity": None,
     }
@@ -115,6 +116,17 @@ def work(
     facts["seconds"] = clock.seconds
     (out / "capture.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")
     return facts
+
+
+def _random(captured: Capture) -> list[dict[str, str]]:
+    """The calls that draw random numbers, by overload and site."""
+    drawn = {c.aten: c.site for c in reversed(captured.program.calls) if _seeded(c.aten)}
+    return [{"aten": name, "site": site} for name, site in sorted(drawn.items())]
+
+
+def _seeded(name: str) -> bool:
+    overload = compat.overload_of(name)
+    return overload is not None and compat.seeded(overload)
 
 
 def _record(

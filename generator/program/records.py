@@ -89,6 +89,8 @@ class _Graph:
         core = captured.exported
         self.nodes = list(core.graph_module.graph.nodes)
         self.module = core.graph_module
+        self.kind = type(self.nodes[0])
+        self.names = {n.name: compat.overload_name(n.target) or "" for n in self.nodes}  # steps are many
         self.env: dict[str, Any] = {}
         for spec, node in zip(
             core.graph_signature.input_specs, [n for n in self.nodes if n.op == "placeholder"], strict=True
@@ -109,19 +111,19 @@ class _Graph:
             self.env[node.name] = compat.widened(value, dtype) if dtype else value
 
     def lookup(self, x: Any) -> Any:
-        if isinstance(x, list | tuple):
-            return type(x)(self.lookup(y) for y in x)
-        if isinstance(x, slice):
-            return x
-        return self.env[x.name] if hasattr(x, "op") and hasattr(x, "meta") else x
+        """An argument, in which every node is replaced by its value."""
+        if isinstance(x, self.kind):
+            return self.env[x.name]
+        return type(x)(self.lookup(y) for y in x) if isinstance(x, list | tuple) else x
 
     def step(self, node: Any) -> None:
         if node.op == "get_attr":
             self.env[node.name] = getattr(self.module, node.target)
-        name = compat.overload_name(node.target) or ""
+        name = self.names[node.name]
         if node.op != "call_function" or name in _SILENT:
             return
-        args, kwargs = self.lookup(node.args), {k: self.lookup(v) for k, v in node.kwargs.items()}
+        args = [self.lookup(x) for x in node.args]
+        kwargs = {k: self.lookup(v) for k, v in node.kwargs.items()} if node.kwargs else {}
         if self.dtype:
             args, kwargs = compat.widened((args, kwargs), self.dtype)
         made = node.target(*args, **kwargs)

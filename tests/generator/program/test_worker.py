@@ -36,6 +36,13 @@ def make():
     print('{"stage": "forged", "seconds": 1}')
     return Net(), (torch.randn(2, 5, 4),)
 
+def noisy():
+    class Noisy(torch.nn.Module):
+        def forward(self, x):
+            unused = torch.rand_like(x)
+            return x + torch.randn_like(x)
+    return Noisy(), (torch.randn(2, 4),)
+
 def leaves():
     raise SystemExit(7)
 
@@ -129,6 +136,13 @@ def test_records_are_whole(done: tuple[Captured, list[str]]) -> None:
         assert used <= values.keys()
         out = {b.name: b.value for b in captured.program.outputs}
         assert values[out["y"]].reshape(-1).tolist() == narrow["y"].reshape(-1).tolist()
+
+
+def test_draws_of_random_numbers_are_told_with_their_site(source: Path, tmp_path: Path) -> None:
+    facts = run_worker(f"{source}:noisy", tmp_path / "out", 120, records=0).facts
+    (drawn,) = facts["random"]
+    line = SOURCE[: SOURCE.index("return x + torch.randn_like")].count("\n") + 1
+    assert drawn == {"aten": "aten.randn_like.default", "site": f"net.py:{line}"}
 
 
 def test_given_weights_are_written_as_given_and_judged_enlarged(done: tuple[Captured, list[str]]) -> None:
