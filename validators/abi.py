@@ -280,6 +280,11 @@ class Kernel:
         self._infer = entry(f"{symbol}_infer", c_int32)
         self._workspace = entry(f"{symbol}_workspace", c_int64)
 
+    @property
+    def address(self) -> int:
+        """Where the kernel itself begins."""
+        return ctypes.cast(self._run, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
+
     def run(self, call: Call) -> int:
         return self._run(ctypes.byref(call.raw))
 

@@ -35,13 +35,22 @@ class Pool:
                 ctypes.c_int32,
                 ctypes.c_uint64,
                 ctypes.c_int32,
+                ctypes.c_int32,
             ]
+            self.native.ow_pool_run.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
             self.address = ctypes.cast(self.native.ow_pool_for, ctypes.c_void_p).value or 0
 
-    def set(self, threads: int, order: str, seed: int, preempt: bool) -> None:
-        """How the next call is cut and run."""
+    def set(self, threads: int, order: str, seed: int, preempt: bool, soil: int) -> None:
+        """How the next call is cut and run; soil: the byte that fills its stack before."""
         if self.address:
-            self.native.ow_pool_set(threads, _ORDERS[order], seed & (2**64 - 1), preempt)
+            self.native.ow_pool_set(threads, _ORDERS[order], seed & (2**64 - 1), preempt, soil)
+
+    def run(self, kernel: abi.Kernel, call: abi.Call) -> int:
+        """The kernel, on a stack filled with that byte (where there is no pool, on any)."""
+        if not self.address:
+            return kernel.run(call)
+        status: int = self.native.ow_pool_run(kernel.address, ctypes.addressof(call.raw))
+        return status
 
 
 class Worker:
@@ -79,7 +88,7 @@ class Worker:
                 raise OSError(ctypes.get_errno(), "mprotect")
 
     def call(self, r: dict[str, Any]) -> abi.Call:
-        self.pool.set(r["threads"], r["order"], r["seed"], r["preempt"])
+        self.pool.set(r["threads"], r["order"], r["seed"], r["preempt"], r["soil"])
         offset, size = r["workspace"]
         return abi.build_call(
             [self.tensor(t) for t in r["inputs"]],
@@ -112,7 +121,7 @@ class Worker:
         kernel, call = self.kernel(r["library"], r["symbol"]), self.call(r)
         before = tasks()
         self.protect(r["protect"])
-        status = kernel.run(call)
+        status = self.pool.run(kernel, call)
         self.protect(
             [[offset, length, mmap.PROT_READ | mmap.PROT_WRITE] for offset, length, _ in r["protect"]]
         )

@@ -69,7 +69,7 @@ class Invocation:
 class How:
     """The circumstances of a run, none of which may change an answer.
 
-    fill       what outputs and workspace hold before (a key of `FILLS`)
+    fill       what outputs, workspace and the stack hold before (a key of `FILLS`)
     threads    max_threads; with `parallel` false the kernel gets no pool
     order      of the pool's pieces: forward, reverse, shuffled (by `seed`)
     preempt    threads are stopped in the middle of their pieces, so that races show on few cores, too
@@ -256,6 +256,7 @@ class Harness:
             "order": how.order,
             "seed": how.seed,
             "preempt": how.preempt,
+            "soil": FILLS[how.fill],
             "parallel": how.parallel,
             "flags": inv.flags,
             "version": inv.version,

@@ -5,6 +5,10 @@
 // hides every race.  So on demand each thread has a timer that interrupts it while it works; the piece is left half done
 // until another thread has done a whole one.
 //
+// Note [Stack]: what a local variable holds before it is written is what some call before left there, mostly zeros.  So
+// every run fills the stack that a kernel's locals will lie in with the byte that its outputs hold: two runs with two
+// bytes give the same bits, or the kernel read what it never wrote.
+//
 // To add an order: a value of `order` here and its name in `child.py`.
 #include <unistd.h>
 #include <atomic>
@@ -43,6 +47,7 @@ struct Pool {
   int threads = 1, order = 0;
   uint64_t seed = 0, calls = 0;
   bool preempt = false;
+  int soil = 0;
 };
 
 Pool& pool() {
@@ -85,6 +90,13 @@ void make_timer() {
   timer_create(CLOCK_MONOTONIC, &event, &timer);
 }
 
+// See note [Stack].  Its frame begins where that of the kernel, called next from the same place, will.
+constexpr int kStack = 1 << 17;
+__attribute__((noinline)) void soil_stack(int byte) {
+  volatile unsigned char room[kStack];
+  for (int k = 0; k < kStack; ++k) room[k] = static_cast<unsigned char>(byte);
+}
+
 // Wait for the others, so that the first pieces really run at once.
 void together(Job& job) {
   job.ready.fetch_add(1);
@@ -100,6 +112,7 @@ void drain(Job& job, int thread) {
     const bool stop = job.preempt && pauses.load() < kPauses;
     in_piece = 1;
     // Pieces last from under a microsecond to milliseconds: any delay is the right one for some.
+    soil_stack(pool().soil);
     if (stop) arm(500L << ((k + thread) % 10));
     job.fn(job.ctx, lo, hi, thread);
     in_piece = 0;
@@ -138,14 +151,22 @@ extern "C" void ow_pool_start(int32_t workers) {
   p.workers = workers;
 }
 
-// How the next calls are cut: order 0 forward, 1 reverse, 2 shuffled by `seed`; preempt: see the note above.
-extern "C" void ow_pool_set(int32_t threads, int32_t order, uint64_t seed, int32_t preempt) {
+// How the next calls are cut: order 0 forward, 1 reverse, 2 shuffled by `seed`; preempt, soil: see the
+// notes above.
+extern "C" void ow_pool_set(int32_t threads, int32_t order, uint64_t seed, int32_t preempt, int32_t soil) {
   Pool& p = pool();
   p.threads = threads <= p.workers + 1 ? threads : p.workers + 1;
   p.order = order;
   p.seed = seed;
   p.calls = 0;
   p.preempt = preempt != 0;
+  p.soil = soil;
+}
+
+// Run a kernel on a stack that holds what `ow_pool_set` said.
+extern "C" int32_t ow_pool_run(int32_t (*kernel)(const OwCall*), const OwCall* call) {
+  soil_stack(pool().soil);
+  return kernel(call);
 }
 
 // The `OwParallelFor`.
