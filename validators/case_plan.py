@@ -1,0 +1,215 @@
+"""Which cases a tier has: their names, in order, each once.
+
+May import: draws, sizes, generator.{expr, spec, types}.
+To add a source of cases: its names in `Plan.names`, its making in `cases.Builder`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..generator.expr import Name
+from ..generator.spec import OpSpec
+from ..generator.spec_model import TensorType
+from ..generator.types import DType
+from .draws import INDEX_CLASSES, VALUE_CLASSES
+from .sizes import RUNGS
+
+if TYPE_CHECKING:
+    from .cases import Builder
+
+__all__ = ["MAX_ELEMENTS", "Plan"]
+
+#: Elements of a moderate case.
+MAX_ELEMENTS = 1 << 14
+
+
+class Plan:
+    """Names of the cases of a tier."""
+
+    def __init__(self, builder: Builder, tier: str, dtypes: tuple[DType, ...]) -> None:
+        if tier not in ("quick", "full"):
+            raise ValueError(f"no tier `{tier}`")
+        self.b, self.spec, self.full = builder, builder.spec, tier == "full"
+        self.dtypes = dtypes
+        self.values = self.spec.test.values or ("exact", "normal")
+        self.layouts = ("contiguous", *(x for x in self.spec.test.layouts if x != "contiguous"))
+        self.sources = [f"case{k}" for k in range(len(self.spec.test.cases))] or ["base"]
+        self.index = (
+            "uniform"
+            if any(_integer(rule) for _, rule in self.b.choices)
+            or any(_fixed(self.spec, t) in ("i64", "i32") for t in self.spec.inputs.values())
+            else "-"
+        )
+
+    def combinations(self) -> list[str]:
+        """Types of the cases: all f32 (i64 for integers) first, then each other dtype that some variable admits."""
+        choices = self.b.choices
+        if not choices:
+            return ["-"]
+
+        def usual(admitted: tuple[DType, ...]) -> DType:
+            order = (DType.F32, DType.I64, *self.dtypes, *admitted)
+            return next((d for d in order if d in admitted and d in self.dtypes), admitted[-1])
+
+        out = ["+".join(usual(a).value for _, a in choices)]
+        for d in self.dtypes:
+            text = "+".join((d if d in a else usual(a)).value for _, a in choices)
+            if text not in out:
+                out.append(text)
+        floats = [k for k, (_, a) in enumerate(choices) if DType.BF16 in a and DType.F32 in a]
+        if len(floats) > 1 and DType.BF16 in self.dtypes:
+            mixed = [usual(a).value for _, a in choices]
+            mixed[floats[0]] = DType.BF16.value
+            out.append("+".join(mixed))
+        return list(dict.fromkeys(out))
+
+    def names(self) -> list[str]:
+        """In order, each once."""
+        types = self.combinations()
+        main, others = types[0], types[1:]
+        out: list[str] = []
+
+        def add(
+            source: str, t: str, values: str, layout: str = "contiguous", index: str = "", given: str = "all"
+        ) -> None:
+            if source.startswith("case"):
+                only = self.b.declared(int(source[4:])).types
+                if only and not any(n in only for n in t.split("+")):
+                    return
+            name = f"{source}/{t}/{values}/{layout}/{index or self.index}/{given}"
+            if name not in out:
+                out.append(name)
+
+        roomy = self.roomy()
+        self.declared_cases(add, main)
+        self.edges(add, main, roomy)
+        for layout in (*self.layouts, "offset"):
+            add(roomy, main, self.finite(), layout)
+        if self.index != "-":
+            for index in INDEX_CLASSES[1:]:
+                add(roomy, main, self.finite(), index=index)
+        self.presence(add, main)
+        for a in self.spec.attrs.values():
+            for k in range(len(self.b.domain(a))):
+                add(f"attr.{a.name}.{k}", main, self.finite())
+        declared = [self.b.declared(k).attrs for k in range(len(self.spec.test.cases))]
+        for a in self.spec.attrs.values():
+            if a.has_default and declared and all(a.name in given for given in declared):
+                add(f"default.{a.name}", main, self.finite())  # else nobody ever leaves it out
+        picked = others if self.full else [others[self.b.seed % len(others)]] if others else []
+        for n, t in enumerate(picked):
+            if self.full:
+                self.declared_cases(add, t)
+                self.edges(add, t, roomy)
+            else:
+                add(roomy, t, self.finite())
+                add(roomy, t, self.values[0], self.layouts[-1])
+            for k in range(3 if self.full else 1):
+                add(f"draw{20 + 3 * n + k}", t, self.finite())
+        for k in range(12 if self.full else 4):
+            add(
+                f"draw{k}",
+                main,
+                self.values[k % len(self.values)] if k % 2 else self.finite(),
+                self.layouts[k % len(self.layouts)],
+            )
+        self.sizes(add, main, others)
+        self.refusals(add, main)
+        return out
+
+    def sizes(self, add: Any, main: str, others: Sequence[str]) -> None:
+        """Every rung of the ladder: for the main types from each extent that can grow, else from one."""
+        names = max(
+            (len(self.b.growable(self.b.declared(k))) for k in range(len(self.spec.test.cases))), default=2
+        )
+        for rung in range(len(RUNGS)):
+            if not self.full:
+                for variant in range(2):
+                    add(f"size{rung}.{self.b.seed % 8 + variant}", main, self.finite())
+                add(f"size{rung}.{(self.b.seed + rung) % 8}", main, "exact")
+                continue
+            for variant in range(min(2 * names, 6)):
+                for values in (self.finite(), "exact"):
+                    add(f"size{rung}.{variant}", main, values)
+            for values in ("nan", "mixed"):
+                add(f"size{rung}.{names - 1}", main, values)
+            for k, types in enumerate(others):
+                add(f"size{rung}.{k + rung}", types, "exact" if (k + rung) % 2 else self.finite())
+
+    def declared_cases(self, add: Any, types: str) -> None:
+        for k, source in enumerate(self.sources):
+            if self.full:
+                for j, values in enumerate(self.values):
+                    add(source, types, values, self.layouts[(j + k) % len(self.layouts)])
+                for j, layout in enumerate(self.layouts):
+                    add(source, types, self.values[j % len(self.values)], layout)
+            else:
+                add(source, types, self.values[k % len(self.values)])
+
+    def edges(self, add: Any, types: str, source: str) -> None:
+        extra = ("nan_inf", "zeros")
+        if self.full:
+            extra += (
+                "large",
+                "tiny",
+                "denormal",
+                "all_equal",
+                "int_limits",
+                "mixed",
+                "exact",
+                "nan",
+                "inf",
+                "halves",
+            )  # type: ignore[assignment]
+        for values in dict.fromkeys((*self.values, *extra)):
+            add(source, types, values)
+
+    def presence(self, add: Any, types: str) -> None:
+        optional = [n for n, t in self.spec.inputs.items() if t.optional]
+        masks = [optional, *([n] for n in optional)] if len(optional) > 1 else [optional] if optional else []
+        for mask in masks:
+            add(self.roomy(), types, self.finite(), given=f"no:{'+'.join(mask)}")
+
+    def refusals(self, add: Any, types: str) -> None:
+        for k in range(len(self.spec.require)):
+            add(f"rule{k}", types, "normal", index="-")
+        for a in self.spec.attrs.values():
+            if a.kind in ("axis", "axes"):
+                add(f"axis.{a.name}", types, "normal", index="-")
+        if self.spec.inputs:
+            add("shape", types, "normal", index="-")
+
+    def finite(self) -> str:
+        return next(
+            (v for v in ("normal", *self.values) if v in self.values and VALUE_CLASSES[v].finite), "normal"
+        )
+
+    def roomy(self) -> str:
+        """The declared case of most axes longer than 1, of moderate size."""
+        best, source = -1.0, self.sources[0]
+        for s in self.sources:
+            if not s.startswith("case"):
+                continue
+            dims = self.b.declared(int(s[4:])).dims
+            sizes = [
+                e for v in dims.values() for e in (v if isinstance(v, tuple) else (v,)) if isinstance(e, int)
+            ]
+            if 0 in sizes or math.prod(sizes) > MAX_ELEMENTS:
+                continue
+            score = sum(e > 1 for e in sizes) + math.log2(1 + math.prod(sizes)) / 100
+            if score > best:
+                best, source = score, s
+        return source
+
+
+def _fixed(spec: OpSpec, t: TensorType) -> str:
+    """The dtype that an input always has, written as it is or under a name; else the name of its variable."""
+    rule = spec.types.get(t.dtype)
+    return rule.id if isinstance(rule, Name) else t.dtype
+
+
+def _integer(dtypes: tuple[DType, ...]) -> bool:
+    return all(d.is_integer for d in dtypes)
