@@ -82,7 +82,7 @@ _DIVIDES = {
 #: Overloads whose kernels for the CPU lose nan on the way (its maximum of scores drops it, and a sum of nothing is 0):
 #: where `compute` says nan they are no source.
 _LOSES_NAN = {"aten.scaled_dot_product_attention"}
-#: Arguments whose default is no constant of a spec, and comes from runtime/python/fronts.py before any row is asked.
+#: Arguments whose default is no constant of a spec, and comes from runtime/python/arguments.py before any row is asked.
 _SUPPLIED = {
     ("aten.hardtanh.default", "min_val"),
     ("aten.hardtanh.default", "max_val"),

@@ -14,9 +14,9 @@ How nodes become what
              its reason, and the program is still whole, so that an inventory can be taken
   the same   call on the same values is made once (random ones are not the same)
 
-May import: ir, views, aten, torch_compat (which imports torch).  To add a view: a line in `_VIEWS`; an overload
-whose arguments need another order before the table sees them: a line in `_PREPARE`; one that no map can say: a line
-in `_COMPOSE`.
+May import: ir, views, aten, torch_compat (which imports torch), opwright.arguments.  To add a view: a line in
+`_VIEWS`; an overload whose arguments need another order before the table sees them: a line in `_PREPARE`, or, where
+dtypes and ranks say all, in runtime/python/arguments.py; one that no map can say: a line in `_COMPOSE`.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
+from ...arguments import RULES, Refused
 from ..errors import MachineError, OpwrightError, Place
 from ..types import DType
 from . import torch_compat as compat
@@ -862,6 +863,17 @@ class _Converter:
                 return
         self.env[node.name] = self.call(node, bound)
 
+    def ruled(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """The call's arguments as the overload's rule has them."""
+
+        def about(x: Any) -> tuple[str, int] | None:
+            return (x.dtype.value, x.layout.rank) if isinstance(x, Ref) else None
+
+        try:
+            return RULES[self.overload](about, **args)
+        except Refused as e:
+            raise _Refused(str(e)) from None
+
     def number(self, node: Any, val: Any) -> Item:
         """A node whose value is a number: a constant, an expression, or an element read from a tensor."""
         if not compat.is_symbolic(val):
@@ -915,6 +927,8 @@ class _Converter:
         try:
             if prepare is not None:
                 prepared = prepare(self, args, fakes)
+            elif self.overload in RULES:
+                prepared = _Prepared(self.ruled(args))
             for row in self.table.get(self.overload, ()):
                 try:
                     inputs, attrs = self.mapped(row, node.target, prepared.args, results)

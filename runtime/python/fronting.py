@@ -1,6 +1,6 @@
 """What fronts are written with: `Call`, `Refused`, the call of a table's function, and small helpers over tensors.
 
-May import: `.registry`, `.load`.
+May import: `.registry`, `.load`, `.arguments`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any, TypeAlias
 
 from . import registry
+from .arguments import Refused
 from .load import core
 
 __all__ = [
@@ -40,10 +41,6 @@ PLACEMENT = frozenset({"layout", "device", "pin_memory", "memory_format", "non_b
 
 Tensor: TypeAlias = Any
 Ints: TypeAlias = Sequence[int]
-
-
-class Refused(Exception):
-    """These arguments are not taken; the text says why."""
 
 
 @dataclass(frozen=True)

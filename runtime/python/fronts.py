@@ -9,11 +9,12 @@
 To add one: a function whose parameters are the overload's, named and defaulted as in its schema, and a line in the
 table it belongs to.  It raises `Refused` where the arguments are beyond it.  Tensors come as they were given (NumPy,
 DLPack, `ow.Tensor`): `tensor(x)` makes one of them a Tensor that shares its memory.  `generator/program/capture.py`
-has the same tables for programs (`_VIEWS`, `_PREPARE`, `_COMPOSE`); a new line may belong there, too.
+has the same tables for programs (`_VIEWS`, `_PREPARE`, `_COMPOSE`); a new line may belong there, too.  A rule that
+needs no more than dtypes and ranks is written once for both, in arguments.py.
 
 What is made of several operators is in composites.py, whose table is a part of COMPOSE.
 
-May import: `.registry`, `.load`, `.fronting`, `.composites`.
+May import: `.registry`, `.load`, `.arguments`, `.fronting`, `.composites`.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from inspect import signature
 from typing import Any
 
 from . import registry
+from .arguments import RULES
 from .composites import COMPOSITES
 from .fronting import (
     PLACEMENT,
@@ -341,11 +344,6 @@ def _cat(tensors: Sequence[Any], dim: int = 0) -> Call:
     return Call("aten.cat.default", {"tensors": real if any(x.ndim != 1 for x in real) else xs, "dim": dim})
 
 
-def _sort(self: Any, stable: bool | None = None, dim: int = -1, descending: bool = False) -> Call:
-    """Our order is stable, asked for or not."""
-    return Call("aten.sort.stable", {"self": self, "stable": True, "dim": dim, "descending": descending})
-
-
 def _place(overload: str, self: Any, dim: int | None = None, keepdim: bool = False) -> Call:
     """Without `dim`, the place among all elements in order."""
     x = tensor(self)
@@ -355,19 +353,22 @@ def _place(overload: str, self: Any, dim: int | None = None, keepdim: bool = Fal
     return Call(overload, whole, (lambda y: y.reshape([1] * x.ndim)) if keepdim else None)
 
 
-def _hardtanh(self: Any, min_val: float = -1, max_val: float = 1) -> Call:
-    """Integers stay integers: their ends are cut towards zero."""
-    x = tensor(self)
-    ends = (min_val, max_val) if x.dtype in ("f16", "bf16", "f32", "f64") else (int(min_val), int(max_val))
-    return Call("aten.hardtanh.default", {"self": x, "min_val": ends[0], "max_val": ends[1]})
+def _about(x: Any) -> tuple[str, int] | None:
+    if x is None or isinstance(x, bool | int | float | complex):
+        return None
+    t = tensor(x)
+    return t.dtype, t.ndim
 
 
-def _rms_norm(input: Any, normalized_shape: Ints, weight: Any = None, eps: float | None = None) -> Call:
-    """Without `eps`, PyTorch takes the unit of what it computes in: f64, or f32 for the rest."""
-    x = tensor(input)
-    small = (2.0**-52 if x.dtype in ("f64", "c128") else 2.0**-23) if eps is None else eps
-    rows = {"normalized_shape": list(normalized_shape), "weight": weight, "eps": small}
-    return Call("aten.rms_norm.default", {"input": x, **rows})
+def _ruled(overload: str) -> Front:
+    """The overload itself, its arguments as its rule has them."""
+    rule = partial(RULES[overload], _about)
+
+    def prepare(*args: Any, **kwargs: Any) -> Call:
+        return Call(overload, rule(*args, **kwargs))
+
+    prepare.__signature__ = signature(rule)  # type: ignore[attr-defined]
+    return prepare
 
 
 # ---- windows: lists of one entry stand for all axes --------------------------------------------------------------
@@ -482,7 +483,7 @@ def _smooth2d(
     return _upsample(overload, self, output_size, [scales_h, scales_w], align_corners=align_corners)
 
 
-PREPARE: dict[str, Front] = {
+_OWN: dict[str, Front] = {
     "aten._unsafe_index.Tensor": _index,
     "aten._unsafe_index_put.default": _index_put,
     "aten.argmax.default": partial(_place, "aten.argmax.default"),
@@ -493,15 +494,13 @@ PREPARE: dict[str, Front] = {
     "aten.cat.default": _cat,
     "aten.convolution.default": _convolution,
     "aten.gather.default": _gather,
-    "aten.hardtanh.default": _hardtanh,
     "aten.index.Tensor": _index,
     "aten.index_put.default": _index_put,
     "aten.index_select.default": _index_select,
     "aten.max_pool2d_with_indices.default": partial(_max_pool, 2),
     "aten.max_pool3d_with_indices.default": partial(_max_pool, 3),
-    "aten.rms_norm.default": _rms_norm,
-    "aten.sort.stable": _sort,
 }
+PREPARE: dict[str, Front] = dict(sorted((_OWN | {name: _ruled(name) for name in RULES}).items()))
 
 
 # ---- the same by another operator --------------------------------------------------------------------------------

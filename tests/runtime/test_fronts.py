@@ -10,7 +10,7 @@ import pytest
 import opwright as ow
 from opwright import registry
 from opwright.aten import Planned, plan_aten
-from opwright.fronts import COMPOSE, PREPARE, VIEWS
+from opwright.fronts import COMPOSE, PREPARE, VIEWS, Refused, front
 
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 
@@ -249,3 +249,28 @@ def test_a_place_among_all_elements_is_one_of_a_row() -> None:
     assert kept.arguments["keepdim"] is False
     assert np.asarray(kept.finish(np.array(3))).shape == (1,) * X.ndim
     assert plan("aten.argmax.default", X, 1).arguments["dim"] == 1
+
+
+A = np.arange(3)
+
+
+@pytest.mark.parametrize(
+    ("overload", "args", "says"),
+    [
+        ("aten.add.Tensor", (A, A, 1.5), r"`alpha` is 1.5, and both tensors hold integers"),
+        ("aten.sub.Scalar", (A, 2, 2.0), r"`alpha` is 2.0"),
+        ("aten.mm.default", (A, A), "`self` must have rank 2, it has 1"),
+        ("aten.bmm.default", (np.ones((1, 2, 2)), np.ones((2, 2))), "`mat2` must have rank 3, it has 2"),
+    ],
+)
+def test_rules_refuse_what_the_overload_does(overload: str, args: tuple[Any, ...], says: str) -> None:
+    with pytest.raises(Refused, match=says):
+        front(PREPARE, overload, args, {})
+
+
+def test_rules_leave_what_is_right() -> None:
+    for dtype in ("f4", "f8"):
+        call = front(PREPARE, "aten.add.Tensor", (A.astype(dtype), A), {"alpha": 1.5})
+        assert call.to == "aten.add.Tensor" and call.arguments["alpha"] == 1.5
+    assert front(PREPARE, "aten.scalar_tensor.default", (3,), {}).arguments["dtype"] == "f32"
+    assert front(PREPARE, "aten.scalar_tensor.default", (3,), {"dtype": "i64"}).arguments["dtype"] == "i64"

@@ -470,6 +470,21 @@ def test_kept_composites(everything: Any) -> None:
     assert "rms_norm" not in ops(capture(norm, (X,), {}, everything, name="n", source="t"))
 
 
+def test_rules_of_arguments_hold_for_programs(everything: Any) -> None:
+    """What `call_aten` puts right by dtypes alone, a captured call says, too."""
+    for dtype, unit in ((torch.float32, 2.0**-23), (torch.float64, 2.0**-52), (torch.bfloat16, 2.0**-23)):
+        norm, x = torch.nn.RMSNorm(4, dtype=dtype), X.to(dtype)
+        kept = capture(norm, (x,), {}, everything, name="n", source="t", keep=("aten.rms_norm.default",))
+        assert kept.program.calls[0].attrs["eps"] == unit
+    order = captured(lambda m, x: torch.ops.aten.sort.stable(x, stable=False, dim=0)[0], X, table=everything)
+    assert order.program.calls[0].attrs["stable"] is True
+    ends = captured(lambda m, x: torch.ops.aten.hardtanh(x, -1.5, 2.5), X.long(), table=everything)
+    assert {k: v for k, v in ends.program.calls[0].attrs.items() if k.endswith("val")} == {
+        "min_val": -1,
+        "max_val": 2,
+    }
+
+
 def test_an_input_that_is_no_tensor_is_a_constant(everything: Any) -> None:
     class Net(torch.nn.Module):  # type: ignore[misc]
         def forward(self, x: Any, flag: bool = True, extra: Any = None) -> Any:

@@ -1,0 +1,94 @@
+"""What an overload's own arguments mean where a row of the table says less: a default that depends on a dtype, a number
+of another category, ranks that the overload asks for and the operator does not, a choice that is ours to make.
+
+Both doors read it: fronts.py for `call_aten`, generator/program/capture.py for programs.  A rule takes the overload's
+arguments under its own names, and first `about`: a tensor's dtype and rank, None of what is no tensor.  It gives all
+arguments back, or raises `Refused`.
+
+May import: nothing of the package.  To add a rule: a function, and its line in `RULES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeAlias
+
+__all__ = ["RULES", "About", "Refused", "Rule"]
+
+About: TypeAlias = Callable[[Any], "tuple[str, int] | None"]
+Rule: TypeAlias = Callable[..., dict[str, Any]]
+
+_FLOATS = ("f16", "bf16", "f32", "f64")
+_INTEGRAL = ("bool", "u8", "i8", "i16", "i32", "i64")
+
+
+class Refused(Exception):
+    """These arguments are not taken; the text says why."""
+
+
+def _dtype(about: About, x: Any) -> str:
+    return (about(x) or ("", 0))[0]
+
+
+def _rms_norm(
+    about: About, input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None
+) -> dict[str, Any]:
+    """Without `eps`, PyTorch takes the unit of what it computes in: f64, or f32 for the rest."""
+    small = (2.0**-52 if _dtype(about, input) in ("f64", "c128") else 2.0**-23) if eps is None else eps
+    return {"input": input, "normalized_shape": normalized_shape, "weight": weight, "eps": small}
+
+
+def _hardtanh(about: About, self: Any, min_val: float = -1, max_val: float = 1) -> dict[str, Any]:
+    """Integers stay integers: their ends are cut towards zero."""
+    if _dtype(about, self) not in _FLOATS:
+        min_val, max_val = int(min_val), int(max_val)
+    return {"self": self, "min_val": min_val, "max_val": max_val}
+
+
+def _sort(
+    about: About, self: Any, stable: bool | None = None, dim: int = -1, descending: bool = False
+) -> dict[str, Any]:
+    """Our order is stable, asked for or not."""
+    return {"self": self, "stable": True, "dim": dim, "descending": descending}
+
+
+def _scalar_tensor(about: About, s: Any, dtype: Any = None, **placement: Any) -> dict[str, Any]:
+    """One number is an f32 whatever it is, where `full` goes by its category."""
+    return {"s": s, "dtype": "f32" if dtype is None else dtype, **placement}
+
+
+def _scaled(about: About, self: Any, other: Any, alpha: Any = 1) -> dict[str, Any]:
+    """Sums of integers take no scale that is none: it would be cut."""
+    if isinstance(alpha, float | complex) and all(_integral(about, x) for x in (self, other)):
+        raise Refused(f"`alpha` is {alpha!r}, and both tensors hold integers")
+    return {"self": self, "other": other, "alpha": alpha}
+
+
+def _integral(about: About, x: Any) -> bool:
+    return isinstance(x, int) or _dtype(about, x) in _INTEGRAL
+
+
+def _product(rank: int, about: About, self: Any, mat2: Any) -> dict[str, Any]:
+    """`matmul` takes tensors of more axes, and broadcasts them."""
+    for name, x in (("self", self), ("mat2", mat2)):
+        known = about(x)
+        if known is not None and known[1] != rank:
+            raise Refused(f"`{name}` must have rank {rank}, it has {known[1]}")
+    return {"self": self, "mat2": mat2}
+
+
+RULES: dict[str, Rule] = {
+    "aten.add.Scalar": _scaled,
+    "aten.add.Tensor": _scaled,
+    "aten.bmm.default": partial(_product, 3),
+    "aten.hardtanh.default": _hardtanh,
+    "aten.mm.default": partial(_product, 2),
+    "aten.rms_norm.default": _rms_norm,
+    "aten.rsub.Scalar": _scaled,
+    "aten.rsub.Tensor": _scaled,
+    "aten.scalar_tensor.default": _scalar_tensor,
+    "aten.sort.stable": _sort,
+    "aten.sub.Scalar": _scaled,
+    "aten.sub.Tensor": _scaled,
+}
