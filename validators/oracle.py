@@ -272,6 +272,8 @@ class _Run:
         axes = [(a.name, self.axis_shape(a.extent, a.pack)) for a in rule.axes]
         space = Space({}, ()).extended(axes)
         self.machine.whole = dict(axes)
+        if not math.prod(space.sizes):
+            return  # of no place nothing is required, even where a tensor that broadcasts has elements
         for piece in _pieces(space, CHUNK):
             b = self.machine.eval(rule.expr, piece, Active())
             holds = b.value if b.r is None else b.value | (b.r > 0)

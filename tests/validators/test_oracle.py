@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from opwright.generator.bind import bind, keys_of
 from opwright.generator.grad import adjoint
 from opwright.generator.normal import normalise
+from opwright.generator.spec import load_spec_text
 from opwright.generator.types import DType
 from opwright.validators.ball import Ball, check
 from opwright.validators.oracle import (
@@ -256,6 +258,19 @@ def test_a_rule_is_named_by_its_position() -> None:
     with pytest.raises(OracleRefusal) as e:
         output_shapes(op, {"x": np.zeros(3, f32), "i": np.array([3]), "v": np.zeros(1, f32)}, attrs)
     assert op.rules[e.value.which].text == "i[*J] < V"
+
+
+def test_of_no_place_nothing_is_required() -> None:
+    """A divisor that broadcasts holds a zero; joined with nothing, it divides nothing."""
+    spec = load_spec_text(
+        'op: t\ntypes: {T: integer}\ndims: {B: broadcast}\ninputs: {a: "T[*B]", b: "T[*B]"}\n'
+        'outputs: {y: "T[*B]"}\nrequire: ["b[*B] != 0"]\ncompute: |\n  y[*B] = a[*B] % b[*B]\n'
+    )[0]
+    op = bind(spec, keys_of(spec, [DType.I64])[0])
+    b = np.array([[3, 0, 2]])
+    assert evaluate(op, {"a": np.zeros((0, 3), np.int64), "b": b}, {})["y"].shape == (0, 3)
+    with pytest.raises(OracleRefusal, match="requires"):
+        evaluate(op, {"a": np.zeros((1, 3), np.int64), "b": b}, {})
 
 
 def test_a_survey_needs_no_contents() -> None:
