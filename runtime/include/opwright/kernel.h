@@ -83,10 +83,10 @@ OWK_FN A owk_fold(int64_t lo, int64_t hi, A acc, F step) {
   for (int64_t j = lo; j < hi; ++j) acc = step(acc, j);
   return acc;
 }
-/* For max, min, any and all, whose order does not matter: two vectors of 512 bits at once. */
+/* For max, min, any and all, whose order does not matter: four vectors of 512 bits at once. */
 template <class A, class F, class J>
 OWK_FN A owk_fold_lanes(int64_t lo, int64_t hi, A init, F step, J join) {
-  constexpr int lanes = sizeof(A) < 8 ? 128 / (int)sizeof(A) : 16;
+  constexpr int lanes = 256 / (int)sizeof(A);
   A lane[lanes];
   for (int t = 0; t < lanes; ++t) lane[t] = init;
   int64_t j = lo;
