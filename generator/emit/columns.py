@@ -47,8 +47,11 @@ from .c_like import CLike, compute_type
 
 __all__ = ["COLUMNS", "Columns", "fits", "row_buffers", "unit_votes"]
 
-#: Elements taken together: their scalars fill a few KiB of the first cache level, and lines are read to their end.
+#: Elements taken together at most: whole pages are read in order.  Fewer where their scalars would pass `STACK` bytes,
+#: or where a thread has room for fewer row buffers (kernel.h, owk_column_rows).
 COLUMNS = 4096
+BUFFERED = 512
+STACK = 256 << 10
 
 #: A nest of more loops (the parts of a long cat) has one text: what a second one costs to compile buys nothing there.
 LOOPS = 8
@@ -202,9 +205,11 @@ def unit_votes(c: CLike, n: Nest) -> tuple[list[str], list[str]]:
 class Columns:
     """Prints the body of one nest by columns, with a dialect's printer."""
 
-    def __init__(self, c: CLike, w: Walk, most: str) -> None:
+    def __init__(self, c: CLike, w: Walk, buffered: bool) -> None:
         self.c = c
-        self.most = most  # how many elements are taken together
+        self.buffered = buffered
+        self.size = BUFFERED if buffered else _room(w.body)
+        self.most = "ow_columns" if buffered else str(self.size)
         self.w = w
         self.t = f"t{w.id}"
         self.count = f"n{w.id}"
@@ -213,8 +218,8 @@ class Columns:
         """The loop over elements [lo, hi) of the walk, whose position stands at lo."""
         c, w, g = self.c, self.w, f"g{self.w.id}"
         c.column = self.t
-        if self.most != str(COLUMNS):
-            c.line(f"const int64_t ow_columns = {self.most};")
+        if self.buffered:
+            c.line("const int64_t ow_columns = e.columns;")
         with c.indented(f"for (int64_t {g} = {lo}; {g} < {hi};) {{"):
             c.line(
                 f"const int64_t {self.count} = owk_run(e.w{w.id}, a{w.id}, owk_least({self.most}, {hi} - {g}));"
@@ -253,7 +258,7 @@ class Columns:
             body()
 
     def array(self, name: str, ctype: str) -> None:
-        self.c.line(f"{'uint8_t' if ctype == 'bool' else ctype} {name}[{COLUMNS}];")  # vectors have no bool
+        self.c.line(f"{'uint8_t' if ctype == 'bool' else ctype} {name}[{self.size}];")  # vectors have no bool
 
     def block(self, stmts: Sequence[LoopStmt], after: Sequence[LoopStmt] = ()) -> None:
         """Statements in order; `after` is what may read their scalars once they are done."""
@@ -323,8 +328,8 @@ class Columns:
         c = self.c
         match s:
             case ArgBegin(name=n, dtype=d):
-                c.line(f"{compute_type(d)} {n}_value[{COLUMNS}];")
-                c.line(f"int64_t {n}_at[{COLUMNS}];")
+                c.line(f"{compute_type(d)} {n}_value[{self.size}];")
+                c.line(f"int64_t {n}_at[{self.size}];")
                 c.expanded[f"{n}.at"] = f"{n}_at[{self.t}]"
                 self.across(lambda: c.line(f"{n}_value[{self.t}] = 0, {n}_at[{self.t}] = -1;"))
             case ScanBegin():
@@ -375,7 +380,7 @@ class Columns:
         blocked = c.blocked(s)
         part = f"{s.name}_part"
         if blocked:
-            c.line(f"{ctype} {part}[{COLUMNS}];")
+            c.line(f"{ctype} {part}[{self.size}];")
             c.line(f"const int64_t {s.name}_block = owk_short_block({c.terms(s.loop)});")
             c.line(f"int64_t {s.name}_left = {s.name}_block;")
         clear = f", {part}[{t}] = 0" if blocked else ""
@@ -412,6 +417,19 @@ class Columns:
             last()
 
         self.across(body)
+
+
+def _room(stmts: Sequence[LoopStmt]) -> int:
+    """How many elements are taken together, by the arrays that their scalars may need."""
+
+    def arrays(body: Sequence[LoopStmt]) -> int:
+        own = {Accumulate: 2, ArgBegin: 2, ScanBegin: 2, Let: 1, Var: 1, ScanStep: 1}
+        return sum(own.get(type(s), 0) + arrays(getattr(s, "body", ())) for s in body)
+
+    size = COLUMNS
+    while size > 256 and arrays(stmts) * 8 * size > STACK:
+        size //= 2
+    return size
 
 
 def _declares(s: LoopStmt) -> Iterator[tuple[str, str]]:

@@ -11,7 +11,7 @@ from ..expr import Expr
 from ..loops import Contract, LoopProgram, LoopStmt, Nest, contracts_in
 from . import gemm
 from .c_like import CLike, unit_strides
-from .columns import COLUMNS, Columns, fits, row_buffers, unit_votes
+from .columns import Columns, fits, row_buffers, unit_votes
 from .prologue import Prologue, walks_in
 
 __all__ = ["DIALECTS", "Cpu", "print_cpu"]
@@ -140,7 +140,7 @@ def _columns(c: CLike, n: Nest, name: str) -> None:
         w = n.walk
         c.line(f"OwkAt<{c.width(w)}> a{w.id};")
         c.line(f"owk_seek(e.w{w.id}, lo, a{w.id});")
-        Columns(c, w, "e.columns" if row_buffers(c, n) else str(COLUMNS)).steps("lo", "hi")
+        Columns(c, w, row_buffers(c, n)).steps("lo", "hi")
         c.lines[at:at] = [f"{c.pad}{text}" for text in c.used.values()]
         c.used = {}
 
