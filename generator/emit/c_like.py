@@ -645,7 +645,7 @@ class CLike:
         head = f"for (int64_t {s.var} = {lo}; {s.var} < {hi}; {step}) {{"
         if s.step < 0:
             head = f"for (int64_t {s.var} = {hi} - 1; {s.var} >= {lo}; --{s.var}) {{"
-        if body is None and self.arg_loop(s, lo, hi):
+        if body is None and (self.arg_loop(s, lo, hi) or self.scan_loop(s, lo, hi)):
             return
         if s.kind == "simd" and self.ivdep:
             self.line(self.ivdep)
@@ -654,6 +654,34 @@ class CLike:
                 self.block(s.body)
             else:
                 body()
+
+    def scan_loop(self, s: For, lo: str, hi: str) -> bool:
+        """A loop that only takes a running sum along and uses it: a vector of places at once."""
+        at = next((k for k, x in enumerate(s.body) if isinstance(x, ScanStep)), len(s.body))
+        before, after = s.body[:at], s.body[at + 1 :]
+        step = s.body[at] if at < len(s.body) else None
+        if not isinstance(step, ScanStep) or s.step != 1 or not self.blocked(step) or not step.dtype.is_float:
+            return False
+        made = {x.name for x in before if isinstance(x, Let)}
+        if len(made) < len(before) or not all(isinstance(x, (Let, Store)) for x in after):
+            return False
+        used = {n.id for x in after for e in _values(x) for n in walk(e) if isinstance(n, Local)}
+        if made & used:
+            return False
+        ctype = compute_type(step.dtype)
+        index = f"[[maybe_unused]] int64_t {s.var}"
+        state = ", ".join(self.scan_state(step))
+        with self.indented(
+            f"owk_scan_run<{ctype}>({lo}, {hi}, {state}, [&]({index}) {self.inline}-> {ctype} {{"
+        ):
+            self.block(before)
+            self.line(f"return {self.expr(step.value)};")
+        self.lines.pop()
+        with self.indented(
+            f"}}, [&]({index}, [[maybe_unused]] const {ctype} {step.into}) {self.inline}{{", "});"
+        ):
+            self.block(after)
+        return True
 
     def arg_loop(self, s: For, lo: str, hi: str) -> bool:
         """A loop that only looks for the place of an extreme value: several candidates at once."""
@@ -960,6 +988,10 @@ class CLike:
         self.line(f"else {rows}({', '.join(steps)});")
 
 
+def _values(s: Let | Store) -> tuple[Expr, ...]:
+    return (s.value,) if isinstance(s, Let) else (s.target, s.value)
+
+
 def _part(d: DType) -> DType:
     return DType.F32 if d is DType.C64 else DType.F64
 
@@ -977,7 +1009,7 @@ def moving(stmts: Sequence[LoopStmt], var: str) -> list[Stride]:
 
     for s in stmts:
         match s:
-            case Let(value=v) | Var(value=v) | Set(value=v):
+            case Let(value=v) | Var(value=v) | Set(value=v) | ArgStep(value=v) | ScanStep(value=v):
                 elems(v)
             case Store(target=t, value=v):
                 elems(t)

@@ -200,6 +200,31 @@ OWK_FN A owk_scan(A& sum, A& lost, A x) {
   return value == value ? value : next;
 }
 
+/* A running sum along one counted loop: value(j) is a term, use(j, sum) takes what it comes to.  Sixteen terms are added
+ * up among themselves in four steps, and only their total goes into the state. */
+template <class A, class F, class G>
+OWK_FN void owk_scan_run(int64_t lo, int64_t hi, A& sum, A& lost, F value, G use) {
+  typedef A V __attribute__((vector_size(OWK_LANES * sizeof(A))));
+  int64_t j = lo;
+  for (; j + OWK_LANES <= hi; j += OWK_LANES) {
+    A term[OWK_LANES];
+    for (int t = 0; t < OWK_LANES; ++t) term[t] = value(j + t);
+    V v;
+    const V zero = {};
+    __builtin_memcpy(&v, term, sizeof(v));
+    v += __builtin_shufflevector(zero, v, 0, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30);
+    v += __builtin_shufflevector(zero, v, 0, 0, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29);
+    v += __builtin_shufflevector(zero, v, 0, 0, 0, 0, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27);
+    v += __builtin_shufflevector(zero, v, 0, 0, 0, 0, 0, 0, 0, 0, 16, 17, 18, 19, 20, 21, 22, 23);
+    const V plain = v + sum, whole = plain + lost;
+    const V out = whole == whole ? whole : plain;
+    __builtin_memcpy(term, &out, sizeof(v));
+    owk_scan(sum, lost, v[OWK_LANES - 1]);
+    for (int t = 0; t < OWK_LANES; ++t) use(j + t, term[t]);
+  }
+  for (; j < hi; ++j) use(j, owk_scan(sum, lost, value(j)));
+}
+
 /* ---- packs and walks ---- */
 /* How many rows' buffers of so many bytes one thread gets, for rows taken together: half a MiB of them. */
 static inline int64_t owk_column_rows(int64_t bytes) {

@@ -190,6 +190,19 @@ def column_cases() -> None:
             tol=2e-6,
         )
     for n in (31, 32, 63, 64, 65, 200, 1000):  # argmax: lanes, steps, tails; the first of equals
+        x = np.abs(randn(3, n))
+        case(
+            f"cumsum of {n}",
+            specs.CUMSUM,
+            {"x": x},
+            {"dim": 1},
+            np.cumsum(wide(x), 1).astype(x.dtype),
+            tol=1e-6,
+        )
+        x = x.copy()
+        x[0, n // 3], x[1, n // 2], x[2, n // 2] = np.inf, np.nan, -np.inf
+        want = np.cumsum(wide(x), 1).astype(x.dtype)
+        case(f"cumsum inf of {n}", specs.CUMSUM, {"x": x}, {"dim": 1}, want, tol=1e-6)
         x = ints(3, n, lo=0, hi=4, dtype="f32")
         case(f"argmax of {n}", specs.ARGMAX, {"x": x}, {}, np.argmax(x, 1))
         x = x.copy()
