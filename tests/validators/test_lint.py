@@ -50,6 +50,16 @@ def test_what_a_kernel_needs_is_allowed(head: str) -> None:
     assert lint(source(head=head), ["ow_t"]) == []
 
 
+def test_the_limits_of_integers_have_their_names() -> None:
+    limits = [
+        f"{sign}{bits}_{end}"
+        for bits in (8, 16, 32, 64)
+        for sign, end in (("INT", "MIN"), ("INT", "MAX"), ("UINT", "MAX"))
+    ]
+    text = "".join(f" s += (float){name};" for name in limits)
+    assert lint("#include <stdint.h>\n" + source(COPY + "float s = 0;" + text + " y[0] = s;"), ["ow_t"]) == []
+
+
 def test_a_jump_to_a_label_is_only_a_loop_written_out() -> None:
     assert rules("int64_t i = 0; again: if (i < n) { y[i] = x[i]; ++i; goto again; }") == set()
 
