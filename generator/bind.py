@@ -827,9 +827,10 @@ class _Binder:
             return x
         over = args[1] if len(args) > 1 else None
         if over is None:
-            if not isinstance(first.x, Name) or first.x.id not in self.lane_index:
+            lanes_of = self.lane_index.get(first.x.id) if isinstance(first.x, Name) else None
+            if lanes_of is None or any(i.id not in self.indices for i in lanes_of):
                 self.fail(x, "`linear(*(…), *I)` needs the extents `*I` of its lanes")
-            extents: list[Expr] = [self.indices[i.id].extent for i in self.lane_index[first.x.id]]
+            extents: list[Expr] = [self.indices[i.id].extent for i in lanes_of]
         else:
             assert isinstance(over, Star)
             extents = [self.lane(over.x, k) for k in range(n)]

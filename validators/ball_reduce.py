@@ -9,6 +9,7 @@ May import: numpy, ball, values, generator.types.  To add a reduction: a case in
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -47,7 +48,7 @@ def _last(x: Array, shape: tuple[int, ...], axes: Sequence[int]) -> Array:
     x = np.broadcast_to(x, shape)
     keep = [k for k in range(len(shape)) if k not in axes]
     moved = np.transpose(x, [*keep, *axes])
-    return np.ascontiguousarray(moved).reshape(*(shape[k] for k in keep), -1)
+    return np.ascontiguousarray(moved).reshape(*(shape[k] for k in keep), math.prod(shape[k] for k in axes))
 
 
 def reduce_(kind: str, body: Ball, axes: Sequence[int], shape: tuple[int, ...], dtype: DType) -> Ball:

@@ -12,9 +12,9 @@ DLPack, `ow.Tensor`): `tensor(x)` makes one of them a Tensor that shares its mem
 has the same tables for programs (`_VIEWS`, `_PREPARE`, `_COMPOSE`); a new line may belong there, too.  A rule that
 needs no more than dtypes and ranks is written once for both, in arguments.py.
 
-What is made of several operators is in composites.py, whose table is a part of COMPOSE.
+What is made of several operators is in composites.py, arrangements.py and products.py, whose tables are parts of these.
 
-May import: `.registry`, `.load`, `.arguments`, `.fronting`, `.composites`.
+May import: `.registry`, `.load`, `.arguments`, `.fronting`, `.composites`, `.arrangements`, `.products`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from typing import Any
 
 from . import registry
 from .arguments import RULES
+from .arrangements import ARRANGEMENTS, VIEWS_MORE
 from .composites import COMPOSITES
 from .fronting import (
     PLACEMENT,
@@ -46,6 +47,7 @@ from .fronting import (
     without_axes,
 )
 from .load import core
+from .products import PRODUCTS
 
 __all__ = ["COMPOSE", "PLACEMENT", "PREPARE", "VIEWS", "Call", "Front", "Refused", "front", "without_axes"]
 
@@ -175,7 +177,7 @@ def _unfold(self: Any, dimension: int, size: int, step: int) -> Tensor:
     return x.as_strided(sizes, strides)
 
 
-VIEWS: dict[str, Front] = {
+_VIEWS: dict[str, Front] = {
     "aten._reshape_alias.default": lambda self, size, stride: _view(self, size),
     "aten._unsafe_view.default": _unsafe_view,
     "aten.alias.default": _same,
@@ -200,6 +202,7 @@ VIEWS: dict[str, Front] = {
     "aten.unsqueeze.default": _unsqueeze,
     "aten.view.default": _view,
 }
+VIEWS: dict[str, Front] = dict(sorted((_VIEWS | VIEWS_MORE).items()))
 
 
 # ---- indexing: indexed axes of `self` first, no masks and no gaps ------------------------------------------------
@@ -644,4 +647,4 @@ _COMPOSE: dict[str, Front] = {
     "aten.zeros.default": partial(_full, 0),
     "aten.zeros_like.default": partial(_filled, 0),
 }
-COMPOSE: dict[str, Front] = dict(sorted((_COMPOSE | COMPOSITES).items()))
+COMPOSE: dict[str, Front] = dict(sorted((_COMPOSE | COMPOSITES | ARRANGEMENTS | PRODUCTS).items()))
