@@ -95,6 +95,7 @@ def _chunk(self: Any, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 def _tensor_split(self: Any, sections: int, dim: int = 0) -> tuple[Tensor, ...]:
     x = tensor(self)
     axis = axis_of(dim, x.ndim)
+    sections = sections if isinstance(sections, int) else int(tensor(sections).item())
     if sections < 1 or x.ndim == 0:
         raise Refused(f"{sections} sections of a tensor of rank {x.ndim}")
     n = x.shape[axis]

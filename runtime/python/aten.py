@@ -1,7 +1,7 @@
 """`ow.call_aten("aten.add.Tensor", …)`: an ATen overload's arguments, put to the op that claims it.
 
 The rules of a row are in docs/internals.md, "`aten:` entries in a spec"; what no row can say is in fronts.py.
-May import: `.registry`, `.exceptions`, `.fronts`.
+May import: `.registry`, `.exceptions`, `.aliases`, `.fronting`, `.fronts`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from . import registry
+from .aliases import ALIASES, ORDER
 from .exceptions import MissingKernelError, OpError, OpTypeError
+from .fronting import tensor
 from .fronts import COMPOSE, PLACEMENT, PREPARE, VIEWS, Call, Front, Refused, front, without_axes
 
 
@@ -49,6 +51,11 @@ def plan_aten(overload: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
             f"call_aten: an overload's name is wanted, got {type(overload).__name__}",
             hint='such as "aten.add.Tensor"',
         )
+    overload = _renamed(overload)
+    if not _claimed(overload):
+        written = _writing(overload, args, kwargs)
+        if written is not None:
+            return written
     refusals: list[str] = []
     try:
         if overload in VIEWS:
@@ -65,6 +72,84 @@ def plan_aten(overload: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     except Refused as why:
         reasons = "; ".join([*refusals, *([str(why)] if str(why) else [])])
         raise OpTypeError(f"{overload} is not supplied for these arguments: {reasons}") from None
+
+
+def _claimed(overload: str) -> bool:
+    return overload in VIEWS or overload in PREPARE or overload in COMPOSE or registry.claims(overload)
+
+
+def _renamed(overload: str) -> str:
+    """By the name that our tables know: `aten.arccos.default` is `aten.acos.default`."""
+    space, _, rest = overload.partition(".")
+    packet, dot, which = rest.partition(".")
+    return f"{space}.{ALIASES[packet]}{dot}{which}" if packet in ALIASES and not _claimed(overload) else overload
+
+
+# ---- in place, and into what is given -----------------------------------------------------------------------------
+
+
+def _writing(overload: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """`aten.add_.Tensor` and `aten.add.out` are the overload that gives a result, whose values are then written over
+    `self`, or `out`.  None for every other overload."""
+    space, packet, which = (overload.split(".", 2) + ["", ""])[:3]
+    given = dict(kwargs)
+    if packet.endswith("_") and not packet.endswith("__"):
+        into = args[0] if args else given.get("self")
+        bases = [_renamed(f"{space}.{packet[:-1]}.{which}")]
+    elif which == "out" or which.endswith("_out"):
+        into = given.pop("out", None)
+        packet = _renamed(f"{space}.{packet}.{which}").split(".")[1]
+        named = which.removesuffix("out").removesuffix("_")
+        bases = _bases(f"{space}.{packet}.", named)
+    else:
+        return None
+    bases = [b for b in bases if _claimed(b)]
+    if not bases:
+        return None
+    if into is None:
+        raise OpTypeError(f"{overload}: there is nothing to write to")
+    trouble: OpError | None = None
+    for base in bases:
+        try:
+            planned = plan_aten(base, args, given)
+        except OpError as why:
+            trouble = trouble or why
+            continue
+        if not isinstance(planned, Planned):
+            return _written(overload, into, planned)
+        first = planned.finish
+        return replace(
+            planned, finish=lambda out: _written(overload, into, out if first is None else first(out))
+        )
+    assert trouble is not None
+    raise trouble
+
+
+def _bases(prefix: str, named: str) -> list[str]:
+    """The overloads that `out` may be of, likeliest first: PyTorch's `IntList_out` is of `dim_IntList`, its `out` of
+    `default` or `Tensor`."""
+    own = sorted(
+        o for o in {*VIEWS, *PREPARE, *COMPOSE, *registry.aten_overloads()} if o.startswith(prefix)
+    )
+    same = [o for o in own if o == prefix + named]
+    near = [o for o in own if named and named in o.removeprefix(prefix).split("_")]
+    plain = [o for o in own if o in (prefix + "default", prefix + "Tensor")]
+    return same or near or (plain if not named else []) or own
+
+
+def _written(overload: str, into: Any, result: Any) -> Any:
+    """The values of `result` in the memory of `into`, in its dtype."""
+    target = tensor(into)
+    if isinstance(result, tuple):
+        raise OpTypeError(f"{overload}: several results are not written")
+    if tuple(result.shape) != tuple(target.shape):
+        raise OpTypeError(f"{overload}: a result of shape {result.shape} does not fit into {target.shape}")
+    if ORDER[result.dtype] > ORDER[target.dtype]:
+        raise OpTypeError(f"{overload}: a result of {result.dtype} cannot be written as {target.dtype}")
+    if result.dtype != target.dtype:
+        result = result.to(target.dtype)
+    registry.get("contiguous")(result, out=target)
+    return target
 
 
 def _front(table: Mapping[str, Front], overload: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

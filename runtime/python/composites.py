@@ -85,12 +85,6 @@ def _ldexp(self: Any, other: Any) -> Call:
     return Call("mul", {"a": self, "b": run("pow", 2.0, other)})
 
 
-def _dropout(input: Any, p: float, train: bool) -> Call:
-    if train and p > 0:
-        raise Refused("`train` draws random numbers")
-    return Call("aten.clone.default", {"self": input})
-
-
 def _square(self: Any) -> Call:
     return Call("pow", {"a": self, "b": 2})
 
@@ -302,7 +296,6 @@ def _cross_entropy_soft(x: Tensor, t: Tensor, weight: Any, reduction: int, smoot
 COMPOSITES: dict[str, Front] = {
     "aten._cdist_forward.default": _cdist,
     "aten._euclidean_dist.default": _euclidean,
-    "aten.alpha_dropout.default": _dropout,
     "aten.binary_cross_entropy.default": _bce,
     "aten.binary_cross_entropy_with_logits.default": _bce_with_logits,
     "aten.cdist.default": _cdist,
@@ -310,8 +303,6 @@ COMPOSITES: dict[str, Front] = {
     "aten.cosine_embedding_loss.default": _cosine_embedding,
     "aten.cosine_similarity.default": _cosine_similarity,
     "aten.cross_entropy_loss.default": _cross_entropy,
-    "aten.dropout.default": _dropout,
-    "aten.feature_dropout.default": _dropout,
     "aten.float_power.Scalar": _float_power,
     "aten.float_power.Tensor_Scalar": _float_power,
     "aten.float_power.Tensor_Tensor": _float_power,

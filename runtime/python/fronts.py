@@ -12,9 +12,9 @@ DLPack, `ow.Tensor`): `tensor(x)` makes one of them a Tensor that shares its mem
 has the same tables for programs (`_VIEWS`, `_PREPARE`, `_COMPOSE`); a new line may belong there, too.  A rule that
 needs no more than dtypes and ranks is written once for both, in arguments.py.
 
-What is made of several operators is in composites.py, arrangements.py and products.py, whose tables are parts of these.
+What is made of several operators is in composites.py, arrangements.py, products.py and random.py, whose tables are parts of these.
 
-May import: `.registry`, `.load`, `.arguments`, `.fronting`, `.composites`, `.arrangements`, `.products`.
+May import: `.registry`, `.load`, `.arguments`, `.fronting`, `.composites`, `.arrangements`, `.products`, `.random`.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ from .fronting import (
 )
 from .load import core
 from .products import PRODUCTS
+from .random import DRAWS
 
 __all__ = ["COMPOSE", "PLACEMENT", "PREPARE", "VIEWS", "Call", "Front", "Refused", "front", "without_axes"]
 
@@ -647,4 +648,4 @@ _COMPOSE: dict[str, Front] = {
     "aten.zeros.default": partial(_full, 0),
     "aten.zeros_like.default": partial(_filled, 0),
 }
-COMPOSE: dict[str, Front] = dict(sorted((_COMPOSE | COMPOSITES | ARRANGEMENTS | PRODUCTS).items()))
+COMPOSE: dict[str, Front] = dict(sorted((_COMPOSE | COMPOSITES | ARRANGEMENTS | PRODUCTS | DRAWS).items()))

@@ -92,6 +92,12 @@ def aten_rows(overload: str) -> Sequence[Mapping[str, Any]]:
     return _aten[overload]
 
 
+def claims(overload: str) -> bool:
+    """Whether some op claims this overload."""
+    ensure()
+    return overload in _aten
+
+
 def aten_overloads() -> list[str]:
     """All overloads that some op claims, sorted."""
     ensure()

@@ -1,0 +1,80 @@
+"""ATen's other names for what has one already, and the order of the kinds of numbers.
+
+To add one: a line in `ALIASES`, from the name to the one that specs and fronts use.  May import: nothing.
+"""
+
+from __future__ import annotations
+
+__all__ = ["ALIASES", "ORDER"]
+
+ALIASES: dict[str, str] = {
+    "__and__": "bitwise_and",
+    "__iand__": "bitwise_and_",
+    "__ilshift__": "bitwise_left_shift_",
+    "__ior__": "bitwise_or_",
+    "__irshift__": "bitwise_right_shift_",
+    "__ixor__": "bitwise_xor_",
+    "__or__": "bitwise_or",
+    "__xor__": "bitwise_xor",
+    "absolute": "abs",
+    "absolute_": "abs_",
+    "arccos": "acos",
+    "arccosh": "acosh",
+    "arcsin": "asin",
+    "arcsinh": "asinh",
+    "arctan": "atan",
+    "arctan2": "atan2",
+    "arctanh": "atanh",
+    "argwhere": "nonzero",
+    "clip": "clamp",
+    "clip_": "clamp_",
+    "concat": "cat",
+    "concatenate": "cat",
+    "divide": "div",
+    "divide_": "div_",
+    "fix": "trunc",
+    "ger": "outer",
+    "greater": "gt",
+    "greater_equal": "ge",
+    "less": "lt",
+    "less_equal": "le",
+    "moveaxis": "movedim",
+    "multiply": "mul",
+    "multiply_": "mul_",
+    "negative": "neg",
+    "normal_": "normal_functional_",
+    "not_equal": "ne",
+    "positive": "alias",
+    "row_stack": "vstack",
+    "special_erf": "erf",
+    "special_erfc": "erfc",
+    "special_erfinv": "erfinv",
+    "special_exp2": "exp2",
+    "special_expit": "sigmoid",
+    "special_expm1": "expm1",
+    "special_gammaln": "lgamma",
+    "special_log1p": "log1p",
+    "special_log_softmax": "log_softmax",
+    "special_logsumexp": "logsumexp",
+    "special_psi": "digamma",
+    "special_digamma": "digamma",
+    "special_round": "round",
+    "special_sinc": "sinc",
+    "special_softmax": "softmax",
+    "special_xlogy": "xlogy",
+    "subtract": "sub",
+    "subtract_": "sub_",
+    "swapaxes": "transpose",
+    "swapdims": "transpose",
+    "trapz": "trapezoid",
+    "true_divide": "div",
+    "true_divide_": "div_",
+}
+
+#: A number of a kind fits into a kind of the same or a later place: bool, integers, floats, complex.
+ORDER: dict[str, int] = {
+    "bool": 0,
+    **dict.fromkeys(("u8", "i8", "i16", "i32", "i64"), 1),
+    **dict.fromkeys(("f16", "bf16", "f32", "f64"), 2),
+    **dict.fromkeys(("c64", "c128"), 3),
+}

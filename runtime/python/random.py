@@ -1,0 +1,223 @@
+"""Random numbers: a seed and an offset that moves on with every draw, and the ATen overloads that draw.
+
+Every number is a function of (seed, offset, position) alone (Philox 4x32-10, specs/ops/random), so that `manual_seed`
+makes a run the same again, on every machine and by any number of threads.  PyTorch's own numbers differ.
+
+`DRAWS` is a part of `fronts.COMPOSE`; the rules of fronts.py hold.  May import: `.fronting`, `.load`.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+import threading
+from typing import Any
+
+from .fronting import Call, Front, Ints, Refused, Tensor, dtype_name, joined, run, tensor
+from .load import core
+
+__all__ = ["DRAWS", "Generator", "default", "manual_seed"]
+
+
+class Generator:
+    """Where a stream of random numbers stands.
+
+    seed    chooses the stream
+    offset  blocks of four words that are spent
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed, self.offset = seed, 0
+        self._lock = threading.Lock()
+
+    def spend(self, numbers: int, words: int = 1) -> dict[str, int]:
+        """The seed and offset of a draw of so many numbers, and move on."""
+        with self._lock:
+            here = self.offset
+            self.offset += -(-numbers * words // 4)
+            return {"seed": self.seed, "offset": here}
+
+
+default = Generator(secrets.randbits(62))
+
+
+def manual_seed(seed: int) -> Generator:
+    """Begin the default stream of this seed."""
+    default.seed, default.offset = int(seed), 0
+    return default
+
+
+def _kind(dtype: Any, like: str = "f32") -> str:
+    return like if dtype is None else dtype_name(dtype)
+
+
+def _spend(size: Ints, generator: Any, words: int = 1) -> dict[str, int]:
+    if generator is not None and not isinstance(generator, Generator):
+        raise Refused("a generator is one of opwright.random")
+    return (generator or default).spend(math.prod(size), words)
+
+
+def _rand(size: Ints, dtype: Any = None, generator: Any = None) -> Call:
+    return Call("rand", {"size": list(size), "dtype": _kind(dtype), **_spend(size, generator)})
+
+
+def _randn(size: Ints, dtype: Any = None, generator: Any = None) -> Call:
+    return Call("randn", {"size": list(size), "dtype": _kind(dtype), **_spend(size, generator, 2)})
+
+
+def _like(draw: Any) -> Front:
+    def one(self: Any, dtype: Any = None, generator: Any = None) -> Call:
+        x = tensor(self)
+        call: Call = draw(x.shape, _kind(dtype, x.dtype), generator)
+        return call
+
+    return one
+
+
+def _with_generator(draw: Any) -> Front:
+    return lambda size, generator=None, dtype=None: draw(size, dtype, generator)
+
+
+def _randint(low: int, high: int, size: Ints, dtype: Any = None, generator: Any = None) -> Call:
+    if high <= low:
+        raise Refused(f"nothing lies from {low} up to {high}")
+    span = {"low": low, "high": high, "size": list(size), "dtype": _kind(dtype, "i64")}
+    return Call("randint", {**span, **_spend(size, generator)})
+
+
+def _randint_below(high: int, size: Ints, dtype: Any = None, generator: Any = None) -> Call:
+    return _randint(0, high, size, dtype, generator)
+
+
+def _randint_like(self: Any, low: int, high: int, dtype: Any = None) -> Call:
+    x = tensor(self)
+    return _randint(low, high, x.shape, _kind(dtype, x.dtype))
+
+
+def _bernoulli(self: Any, generator: Any = None) -> Call:
+    x = tensor(self)
+    return Call("bernoulli", {"p": x, **_spend(x.shape, generator)})
+
+
+def _bernoulli_by(self: Any, p: float = 0.5, generator: Any = None) -> Call:
+    x = tensor(self)
+    return _bernoulli(core.full((), float(p), x.dtype).expand(list(x.shape)), generator)
+
+
+def _native_dropout(input: Any, p: float, train: bool | None = True) -> Any:
+    x = tensor(input)
+    if train is False or p == 0:
+        return run("contiguous", x), core.full(list(x.shape), True, "bool")
+    return Call("native_dropout", {"x": x, "p": p, **_spend(x.shape, None)})
+
+
+def _dropout(input: Any, p: float, train: bool) -> Call:
+    x = tensor(input)
+    if not train or p == 0:
+        return Call("contiguous", {"x": x})
+    return Call("native_dropout", {"x": x, "p": p, **_spend(x.shape, None)}, lambda y: y[0])
+
+
+def _feature_dropout(input: Any, p: float, train: bool) -> Call:
+    """Whole channels are kept or not."""
+    x = tensor(input)
+    if not train or p == 0:
+        return Call("contiguous", {"x": x})
+    shape = [n if k < 2 else 1 for k, n in enumerate(x.shape)]
+    ones = core.full(shape, 1, x.dtype)
+    kept = run("native_dropout", ones, p=p, **_spend(shape, None))[0]
+    return Call("mul", {"a": x, "b": kept})
+
+
+def _scaled(draw: Call, mean: Any, std: Any) -> Tensor:
+    return run("add", run("mul", run(draw.to, **draw.arguments), std), mean)
+
+
+def _normal(mean: Any, std: Any, generator: Any = None) -> Tensor:
+    """Around tensors, or a tensor and a number."""
+    given = [tensor(v) for v in (mean, std) if not isinstance(v, int | float)]
+    shape, kind = list(joined(*given)[0].shape), given[0].dtype
+    return _scaled(_randn(shape, kind, generator), mean, std)
+
+
+def _normal_of(mean: float, std: float, size: Ints, generator: Any = None, dtype: Any = None) -> Tensor:
+    return _scaled(_randn(size, dtype, generator), mean, std)
+
+
+def _normal_like(self: Any, mean: float = 0, std: float = 1, generator: Any = None) -> Tensor:
+    x = tensor(self)
+    return _scaled(_randn(x.shape, x.dtype, generator), mean, std)
+
+
+def _uniform(self: Any, low: float = 0, high: float = 1, generator: Any = None) -> Tensor:
+    x = tensor(self)
+    return _scaled(_rand(x.shape, x.dtype, generator), low, high - low)
+
+
+def _distributed(op: str, name: str, value: float) -> Front:
+    def one(self: Any, parameter: float = value, generator: Any = None) -> Call:
+        x = tensor(self)
+        return Call(op, {"x": x, name: float(parameter), **_spend(x.shape, generator)})
+
+    return one
+
+
+def _cauchy(self: Any, median: float = 0, sigma: float = 1, generator: Any = None) -> Call:
+    x = tensor(self)
+    given = {"median": float(median), "sigma": float(sigma)}
+    return Call("cauchy", {"x": x, **given, **_spend(x.shape, generator)})
+
+
+def _randperm(n: int, dtype: Any = None, generator: Any = None) -> Tensor:
+    """The order of as many random keys."""
+    keys = run("rand", size=[n], dtype="f64", **_spend([n], generator))
+    places = run("sort", keys)[1]
+    kind = _kind(dtype, "i64")
+    return places if kind == "i64" else run("cast", places, dtype=kind)
+
+
+def _multinomial(self: Any, num_samples: int, replacement: bool = False, generator: Any = None) -> Any:
+    """Weights over exponential numbers are largest at i with a probability as i's weight; the next largest are a draw
+    of what is left."""
+    x = tensor(self)
+    rows = x if x.ndim == 2 else x.unsqueeze(0)
+    if x.ndim not in (1, 2) or num_samples < 1 or (not replacement and num_samples > rows.shape[1]):
+        raise Refused(f"{num_samples} samples of weights of shape {list(x.shape)}")
+    if replacement:
+        wide = rows.unsqueeze(1).expand([rows.shape[0], num_samples, rows.shape[1]])
+        noise = run("exponential", run("contiguous", wide), **_spend(wide.shape, generator))
+        out = run("argmax", run("div", wide, noise), dim=-1)
+    else:
+        noise = run("exponential", rows, **_spend(rows.shape, generator))
+        out = run("topk", run("div", rows, noise), k=num_samples)[1]
+    return out if x.ndim == 2 else out[0]
+
+
+DRAWS: dict[str, Front] = {
+    "aten.bernoulli.default": _bernoulli,
+    "aten.bernoulli.p": _bernoulli_by,
+    "aten.cauchy.default": _cauchy,
+    "aten.dropout.default": _dropout,
+    "aten.exponential.default": _distributed("exponential", "rate", 1.0),
+    "aten.feature_dropout.default": _feature_dropout,
+    "aten.geometric.default": _distributed("geometric", "p", 0.5),
+    "aten.multinomial.default": _multinomial,
+    "aten.native_dropout.default": _native_dropout,
+    "aten.normal.Tensor_Tensor": _normal,
+    "aten.normal.Tensor_float": lambda mean, std=1.0, generator=None: _normal(mean, std, generator),
+    "aten.normal.float_Tensor": _normal,
+    "aten.normal.float_float": _normal_of,
+    "aten.normal_functional.default": _normal_like,
+    "aten.rand.default": _rand,
+    "aten.rand.generator": _with_generator(_rand),
+    "aten.rand_like.default": _like(_rand),
+    "aten.randint.default": _randint_below,
+    "aten.randint.low": _randint,
+    "aten.randint_like.default": lambda self, high, dtype=None: _randint_like(self, 0, high, dtype),
+    "aten.randint_like.low_dtype": _randint_like,
+    "aten.randn.default": _randn,
+    "aten.randn.generator": _with_generator(_randn),
+    "aten.randn_like.default": _like(_randn),
+    "aten.randperm.default": _randperm,
+    "aten.uniform.default": _uniform,
+}
