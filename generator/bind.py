@@ -1638,11 +1638,11 @@ class _Binder:
             if fn in ("atan2",) and not ty.dtype.is_inexact:
                 xs, ty = [self.cast(p, DType.F64) for p in xs], _Ty(DType.F64, ty.weak)
             return Call(fn, tuple(xs), span=x.span), ty
-        if fn in ("cdiv", "tdiv", "trem"):
+        if fn in ("cdiv", "tdiv", "trem", "gcd"):
             xs, ty = self.unify(x, parts)
             if ty.dtype is DType.BOOL:
                 self.fail(x, f"`{fn}` of bools", "cast to an integer first: `A(…)`")
-            if ty.dtype.is_float and fn != "cdiv":
+            if ty.dtype.is_float and fn not in ("cdiv", "gcd"):
                 # of floats they are other functions: trunc(a / b) and fmod
                 self.no_half(x, ty, f"`{fn}`")
                 if fn == "trem":

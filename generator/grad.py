@@ -146,6 +146,12 @@ _LN2, _LN10, _TWO_OVER_SQRT_PI = math.log(2), math.log(10), 2 / math.sqrt(math.p
 _FLAT = frozenset(("sign", "floor", "ceil", "trunc", "round", "uniform"))
 _COMPLEX = frozenset(("complex", "real", "imag", "conj"))
 
+
+def _bessel_slope(x: Expr, y: Expr) -> Expr:
+    """i0e - i1e / x, which at 0 is 1/2."""
+    return select(cmp("==", x, _n(0, x)), _n(0.5, x), sub(call("i0e", x), div(y, x)))
+
+
 #: fn -> (x, y, g) -> cotangent of x, for functions of one argument; `y` is the value, `g` the cotangent of it.
 _PARTIALS: dict[str, Callable[[Expr, Expr, Expr], Expr]] = {
     "exp": lambda x, y, g: mul(g, y),
@@ -172,10 +178,15 @@ _PARTIALS: dict[str, Callable[[Expr, Expr, Expr], Expr]] = {
     "sigmoid": lambda x, y, g: mul(mul(g, y), sub(_n(1, g), y)),
     "erf": lambda x, y, g: mul(_n(_TWO_OVER_SQRT_PI, g), mul(g, call("exp", neg(mul(x, x))))),
     "erfc": lambda x, y, g: mul(_n(-_TWO_OVER_SQRT_PI, g), mul(g, call("exp", neg(mul(x, x))))),
+    "erfinv": lambda x, y, g: mul(_n(1 / _TWO_OVER_SQRT_PI, g), mul(g, call("exp", mul(y, y)))),
+    "lgamma": lambda x, y, g: mul(g, call("digamma", x)),
+    "digamma": lambda x, y, g: mul(g, call("trigamma", x)),
+    "i0e": lambda x, y, g: mul(g, sub(call("i1e", x), mul(call("sign", x), y))),
+    "i1e": lambda x, y, g: mul(g, sub(_bessel_slope(x, y), mul(call("sign", x), y))),
     "abs": lambda x, y, g: mul(g, call("sign", x)),
 }
 #: Those of them that read their value more than once: it gets a name.
-_VALUE_TWICE = frozenset(("rsqrt", "tan", "tanh", "sigmoid"))
+_VALUE_TWICE = frozenset(("rsqrt", "tan", "tanh", "sigmoid", "erfinv", "i1e"))
 
 
 def _n(value: float, like: Expr) -> Num:

@@ -544,6 +544,7 @@ class _Lowering:
 
     def begin(self) -> None:
         self.frames = [_Frame()]
+        self.set_aside: list[_Frame] = []  # inner scopes, while something is written further out
         self.facts = []
         self.narrowed = 0
         self.tiles = {}
@@ -628,9 +629,13 @@ class _Lowering:
     def emit(self, s: LoopStmt) -> None:
         self.frames[-1].out.append(s)
 
+    def taken(self, name: str) -> bool:
+        """Whether a name is one of any open scope: what is written further out may be read within."""
+        return name in self.globals or any(name in f.names for f in (*self.frames, *self.set_aside))
+
     def name(self, base: str) -> str:
         """A C name free in all open scopes; it lives in the innermost one."""
-        new = _fresh(base, lambda n: n in self.globals or any(n in f.names for f in self.frames))
+        new = _fresh(base, self.taken)
         self.frames[-1].names.add(new)
         return new
 
@@ -748,7 +753,7 @@ class _Lowering:
         key = ("value", a.name)
         if key not in frame.walk.operands:
             base = f"{a.name}_0" if a.tile else a.name
-            new = _fresh(base, lambda n: n in self.globals or any(n in f.names for f in self.frames))
+            new = _fresh(base, self.taken)
             frame.names.add(new)
             frame.walk.operands[key] = Operand(new, "value", axis=a.name)
         return Local(frame.walk.operands[key].name, dtype=DType.I64)
@@ -757,7 +762,7 @@ class _Lowering:
         assert frame.walk is not None
         key = ("linear", pack)
         if key not in frame.walk.operands:
-            new = _fresh(f"{pack}_at", lambda n: n in self.globals or any(n in f.names for f in self.frames))
+            new = _fresh(f"{pack}_at", self.taken)
             frame.names.add(new)
             frame.walk.operands[key] = Operand(new, "linear", axis=pack)
         return Local(frame.walk.operands[key].name, dtype=DType.I64)
@@ -768,7 +773,7 @@ class _Lowering:
         if key not in frame.walk.operands:
             new = _fresh(
                 f"{self.names[('tensor', tensor)]}_p",
-                lambda n: n in self.globals or any(n in f.names for f in self.frames),
+                self.taken,
             )
             frame.names.add(new)
             frame.walk.operands[key] = Operand(new, "element", tensor, base, lanes)
@@ -946,6 +951,7 @@ class _Lowering:
             return known
         saved = self.frames
         self.frames = saved[: lvl + 1]
+        self.set_aside += saved[lvl + 1 :]
         value = self._value(x)
         if not isinstance(value, (Local, Num, Name)):
             # The name must be free in the inner scopes too: they may read it.
@@ -956,15 +962,14 @@ class _Lowering:
                 if isinstance(value, Call) and value.fn in FUNCTIONS
                 else "t"
             )
-            new = _fresh(
-                f"{_c_name(base)}_v", lambda n: n in self.globals or any(n in f.names for f in saved)
-            )
+            new = _fresh(f"{_c_name(base)}_v", self.taken)
             self.frames[-1].names.add(new)
             self.emit(Let(new, value))
             value = Local(new, dtype=x.dtype)
         if not any(isinstance(n, Load) and n.tensor in self.written for n in walk(x)):
             self.frames[-1].cache[x] = value
         self.frames = saved
+        del self.set_aside[len(self.set_aside) - len(saved[lvl + 1 :]) :]
         return value
 
     def _value(self, x: Expr) -> Expr:
@@ -1164,9 +1169,11 @@ class _Lowering:
             return
         saved = self.frames
         self.frames = saved[: lvl + 1]
+        self.set_aside += saved[lvl + 1 :]
         self.emit(Check(self.value(e), self.value(extent)))
         frame.cache[key] = extent
         self.frames = saved
+        del self.set_aside[len(self.set_aside) - len(saved[lvl + 1 :]) :]
 
     def proven(self, e: Expr, extent: Expr) -> bool:
         """0 <= e < extent by the facts in force, or by the axis that e is an earlier place of."""

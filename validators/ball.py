@@ -174,7 +174,7 @@ def rounded(
     is_exact: Array | bool,
     dtype: DType,
     relative: float | None = None,
-    absolute_error: float | None = None,
+    absolute_error: float | Array | None = None,
 ) -> tuple[Array, Array | None]:
     """The radius after one rounding to `dtype`: + u(|v| + r) + eta, except where the operation was exact."""
     u = dtype.u + U64 if relative is None else relative

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..generator.expr import FUNCTIONS
 from ..generator.types import DType
+from . import special as special_functions
 from .ball import (
     Ball,
     absolute,
@@ -157,6 +158,12 @@ _UNARY: dict[str, _Row] = {
     "erf": _Row(
         _erf, lambda v, r: np.minimum(2 / math.sqrt(math.pi) * r * np.exp(-(_nearest(v, r) ** 2)), 2.0)
     ),
+    "erfinv": _Row(special_functions.erfinv, _ends(special_functions.erfinv, -1.0, 1.0), poles=True),
+    "lgamma": _Row(special_functions.lgamma, special_functions.lgamma_spread, poles=True),
+    "digamma": _Row(special_functions.digamma, special_functions.digamma_spread, poles=True),
+    "trigamma": _Row(special_functions.trigamma, special_functions.trigamma_spread, poles=True, nonneg=True),
+    "i0e": _Row(special_functions.i0e, _lipschitz, nonneg=True),
+    "i1e": _Row(special_functions.i1e, _lipschitz),
     "erfc": _Row(
         _erfc,
         lambda v, r: np.minimum(2 / math.sqrt(math.pi) * r * np.exp(-(_nearest(v, r) ** 2)), 2.0),
@@ -204,6 +211,8 @@ def call(fn: str, args: Sequence[Ball], dtype: DType) -> Ball:
                 x = args[0]
                 whole = x if not x.dtype.is_inexact else cut_to_integer(x, _CUTS[fn])
                 return cast(whole, dtype)
+            case "gcd":
+                return _gcd(cast(args[0], dtype), cast(args[1], dtype), dtype)
             case "fmod" | "cdiv" | "tdiv" | "trem":
                 return arithmetic(fn, args[0], args[1], dtype)
             case "max" | "min" | "fmax" | "fmin":
@@ -232,17 +241,21 @@ def _relative(fn: str, dtype: DType) -> tuple[float, float]:
     """Relative and absolute error of one evaluation of `fn` in `dtype`, the oracle's own included."""
     ulp = FUNCTIONS[fn].ulp
     own = 4 * U64 if ulp > 0.5 else U64
+    crossing = special_functions.CROSSING.get(fn, 0.0) * max(dtype.u if dtype is DType.F64 else 0.0, U64)
     if dtype in (DType.F16, DType.BF16):
         # Evaluated in f32 and rounded once.
-        return dtype.u + 2 * ulp * DType.F32.u + own, least(dtype) * 2
-    return 2 * ulp * dtype.u + own, 2 * ulp * least(dtype)
+        return dtype.u + 2 * ulp * DType.F32.u + own, least(dtype) * 2 + crossing
+    return 2 * ulp * dtype.u + own, 2 * ulp * least(dtype) + crossing
 
 
 def _unary(fn: str, x: Ball, dtype: DType) -> Ball:
-    relative, least = _relative(fn, dtype)
+    relative, absolute_error = _relative(fn, dtype)
     if dtype.is_complex:
-        return _complex_function(fn, x, dtype, relative, least)
+        return _complex_function(fn, x, dtype, relative, absolute_error)
     row = _UNARY[fn]
+    least: float | Array = absolute_error
+    if fn in special_functions.CROSSING:
+        least = least + special_functions.reflected(fn, x.value)
     v = row.value(x.value)
     r: Array | None = None
     if x.r is not None:
@@ -374,6 +387,12 @@ def _sign(x: Ball) -> Ball:
     if unsure is None or not unsure.any():
         return Ball(v, x.dtype, nonneg=x.nonneg)
     return Ball(np.where(unsure, 0, v).astype(v.dtype), x.dtype, unsure.astype(np.float64), nonneg=x.nonneg)
+
+
+def _gcd(a: Ball, b: Ball, dtype: DType) -> Ball:
+    v = np.gcd(a.value, b.value).astype(STORAGE[dtype])
+    unsure = (a.radius > 0) | (b.radius > 0)
+    return Ball(v, dtype, np.where(unsure, np.inf, 0.0) if np.any(unsure) else None)
 
 
 _QUESTIONS: dict[str, Callable[[Array], Array]] = {

@@ -18,6 +18,7 @@ from ... import resources
 from ..bound import BoundOp, KernelText
 from ..errors import LowerError
 from ..lower import lower
+from .c_like import SPECIAL
 from .cpu import DIALECTS, print_cpu
 from .cuda import ARCHITECTURES, CudaText, print_cuda
 
@@ -26,6 +27,8 @@ __all__ = ["ARCHITECTURES", "HEADER", "CudaText", "emit", "emit_cuda", "emit_uni
 HEADER = '#include "opwright/kernel.h"\n'
 #: Of texts with contractions.
 GEMM_HEADER = '#include "opwright/gemm.h"\n'
+SPECIAL_HEADER = '#include "opwright/special.h"\n'
+_SPECIAL = re.compile(rf"\bowk_(?:{'|'.join(sorted(SPECIAL))})_")
 #: Stands for the symbol while its hash is not known.
 _PLACEHOLDER = "ow_SYMBOL"
 
@@ -57,10 +60,18 @@ def emit(op: BoundOp, dialect: str) -> KernelText:
         raise LowerError(f"no CPU dialect `{dialect}`", hint=f"dialects: {', '.join(DIALECTS)}")
     body = print_cpu(lower(op, "cpu"), dialect, _PLACEHOLDER)
     contracts = "owk_gemm_tile" in body
-    headers = ("scalar.h", "vmath.h", "kernel.h", *(("gemm.h",) if contracts else ()))
+    special = _SPECIAL.search(body) is not None
+    headers = (
+        "scalar.h",
+        "vmath.h",
+        "kernel.h",
+        *(("gemm.h",) if contracts else ()),
+        *(("special.h",) if special else ()),
+    )
     symbol = symbol_of(body, dialect, headers)
     head = f"// {op.name}  [{op.key.show()}]  {dialect}\n"
-    text = head + HEADER + (GEMM_HEADER if contracts else "") + "\n" + body.replace(_PLACEHOLDER, symbol)
+    more = (GEMM_HEADER if contracts else "") + (SPECIAL_HEADER if special else "")
+    text = head + HEADER + more + "\n" + body.replace(_PLACEHOLDER, symbol)
     return KernelText(symbol, text, table_row(op, symbol, dialect), dialect)
 
 
@@ -71,6 +82,9 @@ def emit_cuda(op: BoundOp, arch: str) -> CudaText:
     folder = resources.include_dir() / "opwright"
     prelude = "".join((folder / n).read_text(encoding="utf-8") for n in ("scalar.h", "device.h"))
     kernel, launcher = print_cuda(op, _PLACEHOLDER, prelude)
+    if _SPECIAL.search(kernel):
+        prelude += (folder / "special.h").read_text(encoding="utf-8")
+        kernel, launcher = print_cuda(op, _PLACEHOLDER, prelude)
     symbol = symbol_of(kernel + launcher, arch, ("kernel.h", "launch.h"))
     head = f"// {op.name}  [{op.key.show()}]  {arch}\n"
     return CudaText(
@@ -84,12 +98,13 @@ def emit_cuda(op: BoundOp, arch: str) -> CudaText:
 def emit_unit(texts: Iterable[KernelText]) -> str:
     """Many kernels in one translation unit; each symbol once."""
     texts = list(texts)
-    out = [HEADER + (GEMM_HEADER if any(GEMM_HEADER in t.source for t in texts) else "")]
+    more = (h for h in (GEMM_HEADER, SPECIAL_HEADER) if any(h in t.source for t in texts))
+    out = [HEADER + "".join(more)]
     seen: set[str] = set()
     for t in texts:
         if t.symbol not in seen:
             seen.add(t.symbol)
-            out.append(t.source.replace(HEADER, "").replace(GEMM_HEADER, ""))
+            out.append(t.source.replace(HEADER, "").replace(GEMM_HEADER, "").replace(SPECIAL_HEADER, ""))
     return "\n".join(out)
 
 

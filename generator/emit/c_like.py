@@ -82,6 +82,8 @@ _STORAGE = _COMPUTE | {DType.BOOL: "uint8_t", DType.F16: "owk_f16", DType.BF16: 
 _HALF = (DType.F16, DType.BF16)
 _SMALL = (DType.U8, DType.I8, DType.I16)
 
+#: Those whose helpers are in special.h.
+SPECIAL = frozenset(("erfinv", "lgamma", "digamma", "trigamma", "i0e", "i1e", "gcd"))
 #: Functions with one text per compute type, owk_<name>_<dtype>.
 _FUNCTIONS = frozenset(
     [
@@ -110,6 +112,7 @@ _FUNCTIONS = frozenset(
         "sigmoid",
         "erf",
         "erfc",
+        *SPECIAL,
         "abs",
         "sign",
         "floor",
@@ -441,7 +444,7 @@ class CLike:
         if fn in ("real", "imag"):
             if not a.is_complex:
                 return (self.expr(args[0], _ATOM) if fn == "real" else "0"), _ATOM
-            return f"__{fn}__ {self.expr(args[0], _ATOM)}", _UNARY
+            return f"owk_{fn}_{a}({self.expr(args[0])})", _ATOM
         if fn == "philox":
             return f"owk_philox({', '.join(self.expr(v) for v in args)})", _ATOM
         if fn == "uniform":
@@ -470,8 +473,8 @@ class CLike:
             return self._expr(x)
         if d.is_complex and not to.is_complex:
             part = _part(d)
-            text = f"__real__ {self.expr(x, _ATOM)}"
-            return (text, _UNARY) if part is to else (f"({compute_type(to)})({text})", _UNARY)
+            text = f"owk_real_{d}({self.expr(x)})"
+            return (text, _ATOM) if part is to else (f"({compute_type(to)}){text}", _UNARY)
         if to.is_complex:
             if d.is_complex:
                 return f"({compute_type(to)}){self.expr(x, _UNARY)}", _UNARY

@@ -424,6 +424,7 @@ def _take_along_dim(self: Any, indices: Any, dim: int | None = None) -> Call:
     rest = broadcast([[n for k, n in enumerate(t.shape) if k != axis] for t in (x, i)]) if x.ndim > 1 else ()
     shape = list(rest)
     wide = [t.expand([*shape[:axis], t.shape[axis], *shape[axis:]]) for t in (x, i)]
+    wide[1] = run("where", run("lt", wide[1], 0), run("add", wide[1], x.shape[axis]), wide[1])
     return Call("gather", {"x": wide[0], "i": wide[1], "dim": axis})
 
 
@@ -500,7 +501,7 @@ def _histc(self: Any, bins: int = 100, min: float = 0, max: float = 0) -> Call:
 def _unique2(
     self: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
 ) -> tuple[Tensor, ...]:
-    y, inverse, counts = registry_all("unique", _flat(self))
+    y, inverse, counts = run("unique", _flat(self))
     none = core.empty([0], "i64")
     shaped = inverse.reshape(list(self.shape))
     return y, shaped if return_inverse else none, counts if return_counts else none
@@ -511,15 +512,11 @@ def _unique_consecutive(
 ) -> tuple[Tensor, ...]:
     if dim is not None and tensor(self).ndim != 1:
         raise Refused("`dim` must be None")
-    y, inverse, counts = registry_all("unique_consecutive", _flat(self))
+    y, inverse, counts = run("unique_consecutive", _flat(self))
     none = core.empty([0], "i64")
     shaped = inverse.reshape(list(self.shape))
-    return y, shaped if return_inverse else none, counts if return_counts else none
-
-
-def registry_all(op: str, *args: Any) -> tuple[Any, ...]:
-    out = run(op, *args)
-    return out if isinstance(out, tuple) else (out,)
+    all_of_it = dim is not None  # along a dim PyTorch gives everything
+    return y, shaped if return_inverse or all_of_it else none, counts if return_counts or all_of_it else none
 
 
 # ---- borders and windows -----------------------------------------------------------------------------------------

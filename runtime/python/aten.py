@@ -82,7 +82,9 @@ def _renamed(overload: str) -> str:
     """By the name that our tables know: `aten.arccos.default` is `aten.acos.default`."""
     space, _, rest = overload.partition(".")
     packet, dot, which = rest.partition(".")
-    return f"{space}.{ALIASES[packet]}{dot}{which}" if packet in ALIASES and not _claimed(overload) else overload
+    return (
+        f"{space}.{ALIASES[packet]}{dot}{which}" if packet in ALIASES and not _claimed(overload) else overload
+    )
 
 
 # ---- in place, and into what is given -----------------------------------------------------------------------------
@@ -128,9 +130,7 @@ def _writing(overload: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
 def _bases(prefix: str, named: str) -> list[str]:
     """The overloads that `out` may be of, likeliest first: PyTorch's `IntList_out` is of `dim_IntList`, its `out` of
     `default` or `Tensor`."""
-    own = sorted(
-        o for o in {*VIEWS, *PREPARE, *COMPOSE, *registry.aten_overloads()} if o.startswith(prefix)
-    )
+    own = sorted(o for o in {*VIEWS, *PREPARE, *COMPOSE, *registry.aten_overloads()} if o.startswith(prefix))
     same = [o for o in own if o == prefix + named]
     near = [o for o in own if named and named in o.removeprefix(prefix).split("_")]
     plain = [o for o in own if o in (prefix + "default", prefix + "Tensor")]

@@ -117,7 +117,7 @@ def replay(call: Recorded) -> Outcome:
             return Outcome(FAILED, f"result {k} is {said}")
     if call.overload in UNDEFINED:
         return Outcome(PASSED)
-    want = _oracle(planned) if isinstance(planned, Planned) else None
+    want = _oracle(planned, ours) if isinstance(planned, Planned) else None
     if want is None:
         return _by_distance(call, ours, theirs)
     for k, (mine, ball) in enumerate(zip(ours, want, strict=True)):
@@ -200,8 +200,8 @@ def _bound(op: str, key: Any) -> Any:
     return bind(specs()[op], key)
 
 
-def _oracle(planned: Planned) -> list[Ball] | None:
-    """The results as balls, in PyTorch's order; None where the oracle cannot take the call on."""
+def _oracle(planned: Planned, ours: Sequence[Any]) -> list[Ball] | None:
+    """The results as balls, in PyTorch's order and our dtypes; None where the oracle cannot take the call on."""
     resolved, arrays, _ = _resolved(planned)
     try:
         with np.errstate(all="ignore"):
@@ -213,9 +213,9 @@ def _oracle(planned: Planned) -> list[Ball] | None:
         return out
     finished = leaves(planned.finish(_whole([b.value for b in out])))
     radii = leaves(planned.finish(_whole([b.radius for b in out])))
-    return [
-        replace(b, value=v.numpy(), r=r.numpy(), typed=None, choices=None)
-        for b, v, r in zip(out, finished, radii, strict=True)
+    return [  # which results are left, and of which dtype, only the finish knows
+        Ball(v.numpy(), next(d for d, a in ARRAY.items() if a == mine.dtype), r.numpy(), signed=out[0].signed)
+        for mine, v, r in zip(ours, finished, radii, strict=True)
     ]
 
 

@@ -606,6 +606,10 @@ OWK_FN owk_c128 owk_complex_c128(double re, double im) {
   __imag__ z = im;
   return z;
 }
+OWK_FN float owk_real_c64(owk_c64 z) { return __real__ z; }
+OWK_FN double owk_real_c128(owk_c128 z) { return __real__ z; }
+OWK_FN float owk_imag_c64(owk_c64 z) { return __imag__ z; }
+OWK_FN double owk_imag_c128(owk_c128 z) { return __imag__ z; }
 OWK_FN owk_c64 owk_conj_c64(owk_c64 z) { return owk_complex_c64(__real__ z, -__imag__ z); }
 OWK_FN owk_c128 owk_conj_c128(owk_c128 z) { return owk_complex_c128(__real__ z, -__imag__ z); }
 OWK_FN float owk_abs_c64(owk_c64 z) { return __builtin_hypotf(__real__ z, __imag__ z); }
