@@ -119,10 +119,7 @@ def _writing(overload: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
             continue
         if not isinstance(planned, Planned):
             return _written(overload, into, planned)
-        first = planned.finish
-        return replace(
-            planned, finish=lambda out: _written(overload, into, out if first is None else first(out))
-        )
+        return _finished(planned, lambda out: _written(overload, into, out))
     assert trouble is not None
     raise trouble
 
@@ -165,16 +162,16 @@ def _called(call: Any) -> Any:
     if not isinstance(call, Call):
         return call
     if not call.to.startswith("aten."):
-        return _finished(_planned({"op": call.to}, call.arguments), call)
+        return _finished(_planned({"op": call.to}, call.arguments), call.finish)
     refusals: list[str] = []
     try:
-        return _finished(_by_rows(call.to, (), call.arguments, refusals), call)
+        return _finished(_by_rows(call.to, (), call.arguments, refusals), call.finish)
     except Refused:
         raise Refused("; ".join(refusals)) from None
 
 
-def _finished(planned: Planned, call: Call) -> Planned:
-    first, then = planned.finish, call.finish
+def _finished(planned: Planned, then: Callable[[Any], Any] | None) -> Planned:
+    first = planned.finish
     if first is None or then is None:
         return replace(planned, finish=first or then)
     return replace(planned, finish=lambda out: then(first(out)))

@@ -12,7 +12,8 @@ DLPack, `ow.Tensor`): `tensor(x)` makes one of them a Tensor that shares its mem
 has the same tables for programs (`_VIEWS`, `_PREPARE`, `_COMPOSE`); a new line may belong there, too.  A rule that
 needs no more than dtypes and ranks is written once for both, in arguments.py.
 
-What is made of several operators is in composites.py, arrangements.py, products.py and random.py, whose tables are parts of these.
+What is made of several operators is in composites.py, arrangements.py, products.py and random.py, whose tables are
+parts of these.
 
 May import: `.registry`, `.load`, `.arguments`, `.fronting`, `.composites`, `.arrangements`, `.products`, `.random`.
 """

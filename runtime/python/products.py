@@ -583,6 +583,7 @@ def _fftn(
     forward: bool, self: Any, s: Ints | None = None, dim: Ints | None = None, norm: str | None = None
 ) -> Tensor:
     x = _wide(tensor(self), True)
+    s, dim = _axes(s), _axes(dim)
     if dim is None:
         dim = range(x.ndim) if s is None else range(x.ndim - len(s), x.ndim)
     axes = [axis_of(d, x.ndim) for d in dim]

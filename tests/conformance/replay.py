@@ -151,6 +151,7 @@ def _ours(x: Any) -> Any:
 
 
 def _array(x: Any) -> Any:
+    x = x.resolve_conj()
     return ow.from_dlpack(x.contiguous() if 0 in x.shape else x).numpy()
 
 
@@ -220,7 +221,7 @@ def _oracle(planned: Planned, ours: Sequence[Any]) -> list[Ball] | None:
 
 
 def _whole(arrays: list[Any]) -> Any:
-    made = [ow.from_dlpack(np.ascontiguousarray(a)) for a in arrays]
+    made = [ow.from_dlpack(np.array(a, order="C")) for a in arrays]
     return made[0] if len(made) == 1 else tuple(made)
 
 

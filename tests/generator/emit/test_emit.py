@@ -39,7 +39,11 @@ def helpers() -> frozenset[str]:
         "-",
     ]
     text = subprocess.run(
-        command, input='#include "opwright/kernel.h"', capture_output=True, text=True, check=True
+        command,
+        input='#include "opwright/kernel.h"\n#include "opwright/special.h"',
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     return frozenset(re.findall(r"\b(owk_\w+)\s*\(", text))
 
@@ -87,6 +91,17 @@ def test_a_unit_holds_each_kernel_once() -> None:
     assert "gemm.h" not in emit_unit([a, a])
     assert unit.count(f"int32_t {a.symbol}(") == 1
     assert unit.count(f"int32_t {b.symbol}(") == 1
+
+
+def test_special_functions_bring_their_header_and_only_they() -> None:
+    text = "op: t\ntypes: {T: f32}\ninputs: {x: 'T[N]'}\noutputs: {y: 'T[N]'}\ncompute: |\n  y[i] = lgamma(x[i])\n"
+    spec = load_spec_text(text)[0]
+    kernel = emit(normalise(bind(spec, keys_of(spec)[0])), "cpu-avx2")
+    assert '#include "opwright/special.h"' in kernel.source
+    plain = emit(softmax(), "cpu-avx2")
+    assert "special.h" not in plain.source
+    unit = emit_unit([plain, kernel, kernel])
+    assert re.findall("#include (.*)", unit) == ['"opwright/kernel.h"', '"opwright/special.h"']
 
 
 def test_products_that_are_added_are_fused_where_the_dialect_can() -> None:
