@@ -557,6 +557,22 @@ class _Lowering:
         return self.walks - 1
 
     # -------------------------------------------------------------------------------------------- places
+    @staticmethod
+    def one_at_a_time(t: Tensor, users: list[Stmt], path: list[Fused]) -> tuple[frozenset[int], set[int]]:
+        """The dims of a temporary that need no room, and those that need a tile's: every access is at the iteration
+        of a loop that encloses them all.  Within a loop that reads what another iteration wrote (a recurrence), all
+        that its inner loops made is still wanted."""
+        dropped: set[int] = set()
+        tiled: set[int] = set()
+        for loop in path:
+            name = loop.axis.name
+            indices = [ix for s in users for n, ix, _ in s.accesses() if n == t.name]
+            common = set.intersection(*(spots(ix, name, False) for ix in indices))
+            (tiled if loop.tile else dropped).update(common)
+            if not common and any(name in index_names(e) for ix in indices for e in ix):
+                break
+        return frozenset(dropped), tiled - dropped
+
     def place(self, t: Tensor, groups: list[list[Stmt | Fused]]) -> None:
         def members(g: Iterable[Stmt | Fused]) -> list[Stmt]:
             return [s for n in g for s in (n.stmts if isinstance(n, Fused) else [n])]
@@ -581,16 +597,7 @@ class _Lowering:
             if self.is_blocked(inner):
                 self.places[t.name] = _Place("scalar", frozenset(), self.names[("tensor", t.name)])
                 return
-        at = [
-            [spots(ix, loop.axis.name, False) for s in users for n, ix, _ in s.accesses() if n == t.name]
-            for loop in path
-        ]
-        dropped = frozenset(
-            k for loop, sp in zip(path, at, strict=True) if not loop.tile for k in set.intersection(*sp)
-        )
-        tiled = {
-            k for loop, sp in zip(path, at, strict=True) if loop.tile for k in set.intersection(*sp)
-        } - dropped
+        dropped, tiled = self.one_at_a_time(t, users, path)
         kept = [(k, d) for k, d in enumerate(dims) if k not in dropped]
         if home is not None and not kept:
             self.places[t.name] = _Place("scalar", dropped, self.names[("tensor", t.name)])
