@@ -434,22 +434,6 @@ compute: |
 """
 
 
-def test_what_a_recurrence_reads_back_keeps_the_axes_of_its_inner_loops() -> None:
-    """A state of many rows: at step s, all rows of step s - 1 are wanted, not the last one alone."""
-    p = lower(
-        normal(
-            """inputs: {x: "T[S, N, H]", u: "T[H, H]"}
-outputs: {y: "T[S, N, H]"}
-compute: |
-  z[s in S, n in N, k in H] = x[s, n, k] + sum[l]((z[s - 1, n, l] if s > 0 else 0) * u[k, l])
-  y[s, n, k] = z[s, n, k]
-""",
-            {"x": 3, "u": 2},
-        )
-    )
-    assert "z: f32[S, N, H]" in show_loops(p)
-
-
 def test_a_choice_within_a_choice_sets_its_own_name() -> None:
     """The outer scalar is declared before the inner ones and set after them: each has a name of its own."""
     p = lower(normal("types: {T: float, I: index}\n" + PICKS, {"x": 1, "z": 1, "i": 1}), "cpu")
