@@ -3,7 +3,7 @@
     python -m opwright.validators.ulp [FUNCTION ...] [--step N] [--dialect NAME]
 
 Compiles one loop per function as kernels are compiled, runs it over all 2^32 arguments (or every N-th) and compares
-with the C library's double functions, which are right to some 2^-52.  Where the result rounds to infinity or below the
+with the C library's double functions, which are right to some 2^-52; a result rounded rightly counts as 0.5.  Where the result rounds to infinity or below the
 least float, the unit is that of the nearest finite float.  Exits 1 if a function passes what `FUNCTIONS` in
 generator/expr.py lets the judge assume, or gives a wrong nan, infinity or sign of zero.
 
@@ -39,6 +39,7 @@ static double in_ulp(float y, double want) {
   const float w = (float)want;
   if (want != want || y != y) return want != want && y != y ? 0 : __builtin_inf();
   if (__builtin_signbit(w) != __builtin_signbit(y)) return __builtin_inf();
+  if (y == w) return 0.5; /* rounded rightly: at most that, and most are */
   if (y - y != 0 && w - w != 0) return 0;
   if (want - want != 0) return __builtin_inf();
   int e = 0;
