@@ -3,9 +3,10 @@
     python -m opwright.validators.ulp [FUNCTION ...] [--step N] [--dialect NAME]
 
 Compiles one loop per function as kernels are compiled, runs it over all 2^32 arguments (or every N-th) and compares
-with the C library's double functions, which are right to some 2^-52; a result rounded rightly counts as 0.5.  Where the result rounds to infinity or below the
-least float, the unit is that of the nearest finite float.  Exits 1 if a function passes what `FUNCTIONS` in
-generator/expr.py lets the judge assume, or gives a wrong nan, infinity or sign of zero.
+with the C library's double functions, which are right to some 2^-52; a result rounded rightly counts as 0.5.  Where
+the result rounds to infinity or below the least float, the unit is that of the nearest finite float.  Exits 1 if a
+function passes what `FUNCTIONS` in generator/expr.py lets the judge assume, or gives a wrong nan, infinity or sign of
+zero.
 
 May import: the standard library, numpy, generator.expr, runtime.toolchain.  To add a function: its row in `_REFERENCE`.
 """
