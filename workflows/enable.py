@@ -6,6 +6,7 @@
     validated    operators without evidence are judged in full, and accepted                  L1
     composed     fused, its groups judged, kernels built, the program folder written
     parity       run where importing torch fails, compared with what eager said               L2
+    half         the same in bf16, beside PyTorch's own bf16; its failure leaves L2 as it is  L3
 
 The attempt is appended to the records (records.py), failures too.  Machine's faults are no attempt.
 May import: everything.  To add a stage: a method of `_Run`, its name in `STAGES`, and its level in `levels`.
@@ -28,7 +29,7 @@ from .. import __version__, toolchain
 from ..errors import EXIT_FAILED, EXIT_MACHINE, EXIT_OK, OpwrightError, Place
 from ..generator.errors import JudgedError, SpecError
 from ..generator.program.capture import Captured, Spawn, run_worker
-from ..generator.program.folder import write_folder
+from ..generator.program.folder import read_folder, write_folder
 from ..generator.program.fuse import Fused, fuse
 from ..generator.program.intexpr import IntExpr
 from ..generator.program.ir import Arg, Call, Program, ScalarArg
@@ -41,6 +42,7 @@ from .accept import Job, judge_all, record
 from .bridge import Bridge, aten_rows
 from .command import command, json_option, seed_option
 from .console import Progress
+from .half import Half, judge_half
 from .parity import Parity, judge_parity, run_child
 from .records import LEVELS, Attempt
 from .workbench import Workbench
@@ -48,6 +50,8 @@ from .workbench import Workbench
 __all__ = ["STAGES", "Result", "Trial", "enable", "enable_target", "missing_of", "request_of"]
 
 STAGES = ("captured", "inventoried", "supplied", "validated", "composed", "parity")
+#: Seconds that a model's own code gets to be captured in.
+CAPTURE_LIMIT = 600.0
 _LATER = "not measured by this version"
 #: Of the disturbances of single nodes: seen, all, and seen by the outputs alone.
 _SEEN = ("detected", "total", "by_outputs")
@@ -152,6 +156,7 @@ class Result:
     supplied: list[dict[str, Any]] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
     error: dict[str, float] = field(default_factory=dict)
+    half: dict[str, float] = field(default_factory=dict)
     sensitivity: dict[str, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     hashes: dict[str, str] = field(default_factory=dict)
@@ -189,6 +194,7 @@ class Result:
                 "missing": [m.to_json() for m in self.missing],
             },
             "error": {k: _finite(self.error.get(k)) for k in ("max", "bound", "eager")},
+            "half": {k: _finite(self.half.get(k)) for k in ("max", "bound", "eager")},
             "sensitivity": {k: self.sensitivity.get(k) for k in _SEEN}
             | {"observed": len(self.sensitivity.get("observed", ()))},
             "seconds": {k: round(v, 3) for k, v in self.seconds.items()},
@@ -272,6 +278,7 @@ class _Run:
             progress,
         )
         self.trial = trial
+        self.timeout = CAPTURE_LIMIT
         self.bridge = Bridge(bench)
         self.result = Result(architecture_of(target), "cpu", "f32")
         self.captured: Captured | None = None
@@ -308,11 +315,14 @@ class _Run:
                 self.result.reached = name
                 if self.trial is not None and name == self.trial.until:
                     break
+            if self.trial is None:
+                self.half()
         except JudgedError as error:
             self.result.cause = error
         finally:
             for level in LEVELS[3:]:
-                self.result.reasons.setdefault(level, _LATER)
+                if self.result.levels[level] is None:
+                    self.result.reasons.setdefault(level, _LATER)
 
     @property
     def compares(self) -> bool:
@@ -330,12 +340,14 @@ class _Run:
                     self.target,
                     self.work / "capture",
                     table=aten_rows(self.bench.registry.all()),
+                    timeout=self.timeout,
                     seed=self.seed,
                     further=True,
                     report=lambda stage, s: self.progress.step(f"captured: {stage} {s:.1f} s"),
                     spawn=self.trial.spawn if self.trial else None,
                     records=2 if self.compares else 0,
                     sensitivity=self.compares,
+                    half=self.trial is None,
                 )
             except OpwrightError as error:
                 r.reasons["L0"] = error.message
@@ -511,6 +523,47 @@ class _Run:
             by = f" by the outputs and {inner} inner values" if inner else ""
             said.append(f"sees {r.sensitivity['detected']} of {r.sensitivity['total']} disturbances{by}")
 
+    def half(self) -> None:
+        """L3.  What stands in its way is its reason, and takes nothing from L2."""
+        assert self.captured is not None
+        r = self.result
+        begun = time.perf_counter()
+        self.progress.step("half")
+        try:
+            found = self.in_half()
+        except OpwrightError as error:
+            if error.exit_code == EXIT_MACHINE:
+                raise
+            found = Half(False, error.message)
+        r.levels["L3"], r.half = found.held, dict(found.error)
+        if not found.held:
+            r.reasons["L3"] = found.reason
+        r.seconds["half"] = time.perf_counter() - begun
+        said = found.reason or "error {max:.3g} of at most {bound:.3g} (PyTorch's own {eager:.3g})".format(
+            **r.half
+        )
+        self.progress.done(f"{'half':<12} {r.seconds['half']:6.1f} s  {said}")
+
+    def in_half(self) -> Half:
+        """The program in bf16, built without groups, and run as that of L2 was."""
+        assert self.captured is not None
+        if why := self.captured.facts.get("half"):
+            return Half(False, str(why))
+        at = self.captured.path / "half"
+        folder = read_folder(at / "program")
+        missing = missing_of(self.bench, self.bridge, folder.program)
+        if missing:
+            return Half(False, "; ".join(f"{m.op} at {m.site}: {m.why}" for m in missing[:3]))
+        unproven = sorted(
+            {c.op for c in folder.program.calls if not self.bench.is_proven(self.bench.registry.get(c.op))}
+        )
+        if unproven:
+            return Half(False, f"not accepted: {', '.join(unproven)}")
+        self.progress.step("half: building kernels")
+        self.build(folder.program, at / "program")
+        run_child(at / "program", at / "records", self.work / "ran-half")
+        return judge_half(at / "records", self.work / "ran-half")
+
 
 def _words(refused: Mapping[str, str]) -> str:
     """The reasons, each once."""
@@ -521,6 +574,8 @@ def blind(sensitivity: Mapping[str, Any]) -> str:
     """Why the comparison could not see an error; empty when it could."""
     detected, total = sensitivity.get("detected", 0), sensitivity.get("total", 0)
     if total and detected / total >= SENSITIVE:
+        return ""
+    if sensitivity.get("nodes") == 0:  # it computes no floats: what it moves and counts is compared exactly
         return ""
     return f"the comparison sees {detected} of {total} disturbances, at least {SENSITIVE:.0%} are wanted"
 
@@ -599,12 +654,14 @@ def enable_target(
     seed: int = 0,
     keep_work: Path | None = None,
     trial: Trial | None = None,
+    timeout: float = CAPTURE_LIMIT,
 ) -> Result:
     """One attempt; its outcome.  Raises only for a target that is none, and what the machine lacks."""
     toolchain.find_compiler()  # before minutes of work
     with tempfile.TemporaryDirectory(prefix="opwright-enable-") as scratch:
         work = keep_work or Path(scratch)
         run = _Run(bench, target, work, out, seed, progress, trial)
+        run.timeout = timeout
         try:
             run.run()
         except TargetError:
@@ -653,7 +710,7 @@ def print_result(r: Result) -> None:
     held = r.level or "nothing"
     total = sum(r.seconds.values())
     console.say(f"{r.architecture} on {r.target} in {r.dtype}: {held} held, {total:.1f} s")
-    for name in LEVELS[:3]:
+    for name in LEVELS[:4]:
         if r.levels[name] is False:
             console.say(f"  {name}: {r.reasons.get(name, 'not held')}")
     if r.program is not None and r.levels["L2"]:
@@ -691,10 +748,24 @@ def _short(path: Path) -> str:
     metavar="FOLDER",
     help="Keep the capture and what eager said there.",
 )
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=CAPTURE_LIMIT,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long the model's code may take to be captured.",
+)
 @seed_option
 @json_option
 def enable(
-    target: str, out: Path | None, no_record: bool, keep_work: Path | None, seed: int | None, as_json: bool
+    target: str,
+    out: Path | None,
+    no_record: bool,
+    keep_work: Path | None,
+    timeout: float,
+    seed: int | None,
+    as_json: bool,
 ) -> int:
     """Take a model from its code to parity with PyTorch, by the clock.
 
@@ -704,7 +775,9 @@ def enable(
     bench = Workbench.here()
     at = records.now()
     with console.progress(f"enabling {target}", quiet=as_json) as progress:
-        result = enable_target(bench, target, progress, out=out, seed=seed or 0, keep_work=keep_work)
+        result = enable_target(
+            bench, target, progress, out=out, seed=seed or 0, keep_work=keep_work, timeout=timeout
+        )
     written = None if no_record else remember(bench, result, at)
     if as_json:
         console.print_json(result.to_json())

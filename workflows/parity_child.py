@@ -82,10 +82,12 @@ def _work(folder: Path, records: Path, out: Path, admit: Sequence[str]) -> None:
         target = out / path.name
         target.mkdir(exist_ok=True)
         inputs = dict(read_tensors(path / "inputs.safetensors"))
+        if program.state:  # every record begins with the state of the capture
+            loaded = Loaded.load(folder)
         begun = time.perf_counter()
         results = _run(program, loaded, path, target, inputs)
         _say("run", time.perf_counter() - begun)
-        write_tensors(target / "outputs.safetensors", {n: _array(t) for n, t in results.items()})
+        write_tensors(target / "outputs.safetensors", results)
         values = dict(read_tensors(path / "values.safetensors"))
         begun = time.perf_counter()
         write_tensors(target / "calls.safetensors", _calls(program, loaded, inputs, values))
@@ -98,7 +100,7 @@ def _run(program: Any, loaded: Any, record: Path, target: Path, inputs: Mapping[
 
     wanted = record / "inner_f64.safetensors"
     if not wanted.exists():
-        return loaded.run(inputs)
+        return run_twice(program, loaded, inputs) if program.state else outputs(loaded.run(inputs))
     names = set(read_tensors(wanted))
     out_of = {call.id: call.out for call in program.calls}
     inner: dict[str, Any] = {}
@@ -108,9 +110,30 @@ def _run(program: Any, loaded: Any, record: Path, target: Path, inputs: Mapping[
             if value in names:
                 inner[value] = _array(tensor)
 
-    results = loaded.run_debug(inputs, on_call=keep).outputs
+    if program.state:
+        results = run_twice(program, loaded, inputs, keep)
+    else:
+        results = outputs(loaded.run_debug(inputs, on_call=keep).outputs)
     write_tensors(target / "inner.safetensors", inner)
     return results
+
+
+def outputs(results: Mapping[str, Any]) -> dict[str, Any]:
+    """A run's outputs as arrays."""
+    return {n: _array(t) for n, t in results.items()}
+
+
+def run_twice(program: Any, loaded: Any, inputs: Mapping[str, Any], keep: Any = None) -> dict[str, Any]:
+    """Two runs one after the other, by the names that `records.eager` gives: the second one sees the first one's
+    state.  `keep` hears the calls of the first."""
+    out: dict[str, Any] = {}
+    for turn in ("", "@2"):
+        own = {n: _array(t) for n, t in inputs.items()}  # a run writes the inputs that are state
+        debug = keep is not None and not turn
+        results = loaded.run_debug(own, on_call=keep).outputs if debug else loaded.run(own)
+        out |= {f"{n}{turn}": t for n, t in outputs(results).items()}
+        out |= {f"state:{s.input}{turn}": own[s.input] for s in program.state if s.input in own}
+    return out
 
 
 def _say(stage: str, seconds: float) -> None:

@@ -35,11 +35,12 @@ from pathlib import Path
 from typing import IO, Any, TypeAlias
 
 from ...arguments import RULES, Refused
-from ..errors import MachineError, OpwrightError, Place
+from ..errors import ErrorGroup, MachineError, OpwrightError, Place
 from ..types import DType
 from . import torch_compat as compat
 from . import views
 from .aten import AtenRow, AtenTable, Only, table_dumps
+from .explain import explain
 from .folder import Folder, read_folder, whole
 from .intexpr import IntExpr, product
 from .inventory import Inventory
@@ -51,6 +52,7 @@ from .ir import (
     Binding,
     Call,
     Cond,
+    MalformedProgram,
     Node,
     Program,
     Read,
@@ -68,6 +70,7 @@ from .ir import (
 )
 from .ir import names_of as names_read
 from .models import TargetError, target_kind
+from .rewrite import ControlFlowError, rewrite
 from .views import Layout
 
 __all__ = [
@@ -146,6 +149,9 @@ def _batch_axis(tensor: Any) -> tuple[int, ...]:
     return tuple(d for d in dynamic_axes(tensor) if d == 0)
 
 
+#: Which axes of each of the arguments' tensors vary.
+_Axes: TypeAlias = "list[tuple[int, ...]]"
+
 #: How much varies, tried in this order.
 _ATTEMPTS: tuple[tuple[str, Callable[[Any], tuple[int, ...]]], ...] = (
     ("batch and sequence", dynamic_axes),
@@ -175,20 +181,18 @@ def capture(
     """
     clock = report or _unclocked
     failures: dict[str, list[str]] = {}  # reason → attempts that ended so
-    attempts = _distinct(args, kwargs) if exported is None else [("as exported", lambda _: ())]
+    attempts: list[tuple[str, _Axes]] = _distinct(args, kwargs) if exported is None else [("as exported", [])]
     last: Exception | None = None
     for dynamic, axes in attempts:
         try:
-            ep = (
-                exported
-                if exported is not None
-                else clock("export", partial(compat.export, module, args, kwargs, axes))
+            ep, fixed = (
+                _exported(module, args, kwargs, axes, clock) if exported is None else (rewrite(exported), ())
             )
             core = clock("decompose", partial(compat.decompose, ep, keep))
             decomposed: tuple[str, ...] = ()
             if further:
                 core, decomposed = clock("decompose", partial(_further, core, table, keep))
-            notes = tuple(
+            notes = fixed + tuple(
                 f"not captured with {' or '.join(tried)} dynamic: {why}" for why, tried in failures.items()
             )
             converter = _Converter(core, ep, table, name, source)
@@ -199,10 +203,35 @@ def capture(
         except Exception as e:  # export raises whatever the model's own code raises
             failures.setdefault(_first_line(e), []).append(dynamic)
             last = e
-    reasons = "; ".join(f"{why} ({', '.join(tried)})" for why, tried in failures.items())
-    raise CaptureError(
-        f"cannot capture {source}: {reasons}", hint="export needs a graph without branches on data"
-    ) from last
+    assert last is not None
+    raise _explained(source, failures, last) from last
+
+
+def _exported(
+    module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], axes: _Axes, clock: Callable[..., Any]
+) -> tuple[Any, tuple[str, ...]]:
+    """The exported program without subgraphs, and what had to be fixed for that."""
+    axes = list(axes)
+    notes: list[str] = []
+    while True:
+        ep = clock("export", partial(compat.export, module, args, kwargs, axes))
+        try:
+            return rewrite(ep), tuple(notes)
+        except ControlFlowError as e:
+            spot = compat.spot_of(ep, e.symbol) if e.symbol is not None else None
+            if spot is None or spot[1] not in axes[spot[0]]:
+                raise
+            axes[spot[0]] = tuple(d for d in axes[spot[0]] if d != spot[1])
+            notes.append(f"axis {spot[1]} of tensor {spot[0]} of the arguments is fixed: {e.message}")
+
+
+def _explained(source: str, failures: Mapping[str, Sequence[str]], last: Exception) -> CaptureError:
+    """What the attempts said, once where they said the same; where the model's source stopped the last one, and what
+    to write there instead."""
+    place, hint = explain(last)
+    several = len(failures) > 1
+    reasons = "; ".join(f"{why} ({', '.join(tried)})" if several else why for why, tried in failures.items())
+    return CaptureError(f"cannot capture {source}: {reasons}", place=place, hint=hint)
 
 
 def _unclaimed(core: Any, table: AtenTable) -> set[str]:
@@ -254,20 +283,20 @@ def _unclocked(stage: str, work: Callable[[], Any]) -> Any:
     return work()
 
 
-def _distinct(args: Any, kwargs: Any) -> list[tuple[str, Callable[[Any], tuple[int, ...]]]]:
+def _distinct(args: Any, kwargs: Any) -> list[tuple[str, _Axes]]:
     """The attempts that differ on these arguments."""
     tensors = compat.tensors_of((args, dict(kwargs)))
-    out: list[tuple[str, Callable[[Any], tuple[int, ...]]]] = []
-    seen: list[list[tuple[int, ...]]] = []
+    out: list[tuple[str, _Axes]] = []
     for dynamic, axes in _ATTEMPTS:
         chosen = [axes(t) for t in tensors]
-        if chosen not in seen:
-            seen.append(chosen)
-            out.append((dynamic, axes))
+        if all(chosen != before for _, before in out):
+            out.append((dynamic, chosen))
     return out
 
 
 def _first_line(e: Exception) -> str:
+    if isinstance(e, OpwrightError):
+        return e.message
     lines = [x.strip() for x in str(e).splitlines() if x.strip()]
     return f"{type(e).__name__}: {lines[0][:300]}" if lines else type(e).__name__
 
@@ -304,6 +333,7 @@ def run_worker(
     records: int = 2,
     sensitivity: bool = True,
     further: bool = False,
+    half: bool = False,
     report: Callable[[str, float], None] | None = None,
     wrap: Callable[[list[str]], list[str]] | None = None,
     spawn: Spawn | None = None,
@@ -335,11 +365,14 @@ def run_worker(
             command.append("--no-sensitivity")
         if further:
             command.append("--further")
+        if half:
+            command.append("--half")
         if table is not None:
             (temporary / "table.json").write_text(table_dumps(table), encoding="utf-8")
             command += ["--table", str(temporary / "table.json")]
         status = _run(wrap(command) if wrap else command, log, timeout, report, target, spawn or _popen)
-        if status != 0:
+        # A model's code may end the process by itself, and with a 0.
+        if status != 0 or not (temporary / "capture.json").is_file():
             raise _worker_error(target, temporary, status, log)
         captured = _read_captured(temporary)
         for name in ("stderr.txt", "table.json"):
@@ -442,6 +475,9 @@ def _event(line: str) -> tuple[str, float] | None:
         return None  # the model's code found the descriptor: not an event
 
 
+#: The child's status where it could not even write what went wrong (BSD's EX_CANTCREAT).
+CANNOT_WRITE = 73
+
 _ERRORS: dict[str, type[OpwrightError]] = {"MachineError": MachineError}
 
 
@@ -458,6 +494,10 @@ def _worker_error(target: str, path: Path, status: int, log: Path) -> OpwrightEr
             return CaptureError(
                 f"the process that captured {target} was killed by {name}",
                 hint="its code crashed, or the machine ran out of memory",
+            )
+        if status == CANNOT_WRITE:
+            return MachineError(
+                f"capturing {target} failed where its files are written", hint="the disk may be full"
             )
         tail = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
         return CaptureError(
@@ -517,6 +557,7 @@ class _Converter:
         self.nodes: list[Node] = []
         self.names: dict[str, str] = {}  # the exporter's symbol → ours
         self.symbols: dict[str, Symbol] = {}
+        self.lowered: set[str] = set()  # symbols whose least extent is 1 by our leave
         self.ranges = compat.ranges(core)
         self.inputs: list[Binding] = []
         self.weights: list[Binding] = []
@@ -554,8 +595,7 @@ class _Converter:
             state=state,
             tree=self.tree(),
         )
-        program = prune(program)
-        verify(program)
+        program = self.verified(prune(program))
         kept = {c.id for c in program.calls}
         bound = {b.tie or b.name for b in (*program.weights, *program.constants)}
         return Capture(
@@ -567,6 +607,29 @@ class _Converter:
             dynamic,
             notes + tuple(self.notes),
         )
+
+    def verified(self, program: Program) -> Program:
+        """The program, for extents of 1 too where it holds for them: `x[1]` demands a 2."""
+        try:
+            verify(program)
+            return program
+        except (MalformedProgram, ErrorGroup):
+            at_two = {s for s in program.symbols if s in self.lowered}
+            if not at_two:
+                raise
+
+        def least(names: set[str]) -> Program:
+            symbols = {k: replace(s, min=2) if k in names else s for k, s in program.symbols.items()}
+            return replace(program, symbols=symbols)
+
+        verify(least(at_two))
+        for name in sorted(at_two):
+            try:
+                verify(least(at_two - {name}))
+            except (MalformedProgram, ErrorGroup):
+                continue
+            at_two = at_two - {name}
+        return least(at_two)
 
     # ---- names
 
@@ -644,7 +707,10 @@ class _Converter:
         low, high = self.ranges.get(raw, (0, None))
         name = f"s{len(self.symbols)}"
         self.names[raw] = name
-        # The exporter excludes 1 only because it would specialise on it; what it computes for n holds for 1.
+        # The exporter excludes 1 because it would specialise on it; what it computes for n mostly holds for 1
+        # (`verified` says where not).
+        if low == 2:
+            self.lowered.add(name)
         self.symbols[name] = Symbol(
             name, source, axis, 1 if low == 2 else low, UNBOUNDED if high is None else high
         )
@@ -1000,6 +1066,7 @@ class _Converter:
         for k, made in zip(order, ids, strict=True):
             if k is not None and made is not None:
                 v = self.values[made]
+                self.known_extents(v, results[k])
                 layout = views.contiguous(v.shape)
                 if prepared.permute is not None:
                     layout = views.permute(layout, prepared.permute)
@@ -1012,6 +1079,13 @@ class _Converter:
             raw = compat.symbol_of(n)
             if raw is not None and raw not in self.names:
                 self.symbol(raw, id, axis)
+
+    def known_extents(self, v: Value, fake: Any) -> None:
+        """The exporter's names for the extents of a call that was made before are other ones."""
+        for extent, n in zip(v.shape, fake.shape, strict=False):
+            raw = compat.symbol_of(n)
+            if raw is not None and raw not in self.names and len(extent.names()) == 1:
+                (self.names[raw],) = extent.names()
 
     # ---- the table's rows
 

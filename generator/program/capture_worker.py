@@ -2,7 +2,7 @@
 
     python -m opwright.generator.program.capture_worker TARGET OUTDIR --json
 
-writes OUTDIR/{program/, records/, inventory.json, capture.json} and prints a line of JSON for each stage
+writes OUTDIR/{program/, records/, half/, inventory.json, capture.json} and prints a line of JSON for each stage
 (`{"stage": "export", "seconds": 1.8}`); what the model's own code prints goes to stderr.  A failure is
 OUTDIR/error.json and an exit status of 1 to 3.  The parent's side is `capture.run_worker`.
 
@@ -12,6 +12,7 @@ May import: all of generator.program.  To add a stage: a `clock(...)` in `work`.
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import sys
@@ -22,13 +23,15 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from ..errors import OpwrightError
+from ..errors import MachineError, OpwrightError
 from ..types import DType
 from . import models, records
 from . import torch_compat as compat
 from .aten import AtenTable, table_loads
-from .capture import Capture, CaptureError, capture
+from .capture import CANNOT_WRITE, Capture, CaptureError, capture
+from .explain import explain
 from .folder import write_folder, write_tensors
+from .half import record_half
 from .inventory import inventory
 
 RECORDS = 2
@@ -64,6 +67,7 @@ def work(
     count: int = RECORDS,
     sensitive: bool = True,
     further: bool = False,
+    half: bool = False,
     clock: Clock | None = None,
 ) -> dict[str, Any]:
     """Capture `target` into the folder `out`; the facts that `capture.json` holds."""
@@ -113,6 +117,8 @@ def work(
             write_tensors(
                 out / "records" / str(k) / "inner_f64.safetensors", {v: wide[v] for v in found["observed"]}
             )
+    if half:
+        facts["half"] = _half(model, table, out / "half", seed, further, clock)
     facts["seconds"] = clock.seconds
     (out / "capture.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")
     return facts
@@ -139,9 +145,13 @@ def _record(
         at = seed + 100 + k + 1000 * draw
         inputs, symbols, out32 = records.fresh(model, captured, k, at)
         args, kwargs = records.call_of(model, captured, inputs)
-        out64 = records.eager(model.module, args, kwargs, DType.F64)
-        out32 = {n: t for n, t in out32.items() if n in names}
-        out64 = {n: t for n, t in out64.items() if n in names}
+        if captured.program.state:
+            out32 = records.eager(model.module, args, kwargs, captured=captured)
+        out64 = records.eager(model.module, args, kwargs, DType.F64, captured=captured)
+        out32, out64 = (
+            {n: t for n, t in out.items() if n.removesuffix("@2") in names or n.startswith("state:")}
+            for out in (out32, out64)
+        )
         if records.agree(out32, out64):
             break
     else:
@@ -191,7 +201,24 @@ def _sensitivity(
         "missed": [list(m) for m in found.missed],
         "observed": list(found.observed),
         "by_outputs": found.by_outputs,
+        "nodes": found.nodes,
     }
+
+
+def _half(model: models.Model, table: AtenTable, out: Path, seed: int, further: bool, clock: Clock) -> str:
+    """Record the model in bf16; why not, empty when it was done.  It never costs the capture itself."""
+    try:
+        record_half(model, table, out, seed=seed, further=further, clock=clock)
+    except MachineError:
+        raise
+    except OpwrightError as e:
+        return e.message
+    except Exception as e:
+        if _disk_is_full(e):
+            raise
+        traceback.print_exc()
+        return f"{type(e).__name__}: {(str(e).strip().splitlines() or [''])[0][:300]}"
+    return ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -205,6 +232,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--records", type=int, default=RECORDS, help="sets of fresh inputs to record")
     parser.add_argument("--no-sensitivity", action="store_true")
     parser.add_argument("--further", action="store_true", help="decompose what the table does not claim")
+    parser.add_argument("--half", action="store_true", help="record the model in bf16 as well")
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="a line of JSON for each stage")
     options = parser.parse_args(argv)
@@ -228,6 +256,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             count=options.records,
             sensitive=not options.no_sensitivity,
             further=options.further,
+            half=options.half,
             clock=clock,
         )
     except OpwrightError as e:
@@ -248,14 +277,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         traceback.print_exc()
         lines = str(e).strip().splitlines()
         what = f"{type(e).__name__}: {lines[0][:300]}" if lines else type(e).__name__
-        return _failed(
-            out, {"error": "CaptureError", "message": f"capturing {options.target} failed: {what}"}, 2
-        )
+        if _disk_is_full(e):
+            message = f"no space left for what the capture of {options.target} writes"
+            return _failed(out, {"error": "MachineError", "message": message, "hint": "free some"}, 3)
+        place, hint = explain(e)
+        error = CaptureError(f"capturing {options.target} failed: {what}", place=place, hint=hint)
+        return _failed(out, error.to_json() | {"text": place.text if place else None}, 2)
     return 0
 
 
+def _disk_is_full(e: Exception) -> bool:
+    """safetensors says so in words only."""
+    return getattr(e, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left on device" in str(e)
+
+
 def _failed(out: Path, error: dict[str, Any], status: int) -> int:
-    (out / "error.json").write_text(json.dumps(error), encoding="utf-8")
+    try:
+        (out / "error.json").write_text(json.dumps(error), encoding="utf-8")
+    except OSError:  # on a full disk the status alone tells
+        return CANNOT_WRITE
     return status
 
 

@@ -154,12 +154,22 @@ def _from_function(target: str) -> Model:
         raise TargetError(
             f"{name}() returned {_kind(args)} as args and {_kind(kwargs)} as kwargs", hint=shape
         )
+    elsewhere = {
+        str(t.device) for t in (*module.state_dict().values(), *compat.tensors_of((args, dict(kwargs))))
+    }
+    if elsewhere - {"cpu"}:
+        raise TargetError(
+            f"{name}() returned tensors on {', '.join(sorted(elsewhere - {'cpu'}))}",
+            hint="put the module and its arguments on the CPU, with weights that hold numbers",
+        )
     module.eval()
     try:
-        with torch.no_grad():
-            module(*args, **kwargs)
+        own, named = compat.copied((tuple(args), dict(kwargs)))
+        with torch.no_grad(), compat.uncompiled(), compat.restoring(module):
+            result = module(*own, **named)
     except Exception as e:
         raise _raised(e, file, f"the module that {name}() returned") from e
+    compat.register_dataclasses((args, dict(kwargs), result))
     return Model(
         file.stem if name in ("make", "model", "make_model", "build") else name,
         target,

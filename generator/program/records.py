@@ -15,11 +15,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ..types import DType
 from . import torch_compat as compat
 from .capture import Capture, CaptureError
+from .explain import explain
 from .ir import (
     Arg,
     Assert,
@@ -57,22 +59,38 @@ Tensors = Mapping[str, Any]
 
 
 def eager(
-    module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], dtype: DType | None = None
+    module: Any,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    dtype: DType | None = None,
+    *,
+    captured: Capture | None = None,
 ) -> dict[str, Any]:
     """The module's output tensors by name.  With `dtype` F64 a copy of the module computes in f64 throughout: also
-    where the model's code asks for f32, which `.double()` alone would leave."""
+    where the model's code asks for f32, which `.double()` alone would leave.
+
+    Where the program of `captured` has state, what became of inputs is told as `state:<input>`, and the module is
+    called twice: the second call's outputs are `<name>@2`, and see the state that the first one left.
+    """
     torch = compat.require_torch()
-    if dtype is None:
-        with torch.no_grad():
-            out = module(*args, **kwargs)
-    else:
-        wide = copy.deepcopy(module).to(compat.torch_dtype(dtype))
-        args, kwargs = compat.widened((args, dict(kwargs)), dtype)
-        with torch.no_grad(), compat.computing_in(dtype):
-            out = wide(*args, **kwargs)
-    return {
-        name: t.detach() for name, t in compat.flatten_named(out, "output") if isinstance(t, torch.Tensor)
-    }
+    state = captured.program.state if captured is not None else ()
+    if dtype is not None:
+        module = copy.deepcopy(module).to(compat.torch_dtype(dtype))
+        args, kwargs = compat.widened((tuple(args), dict(kwargs)), dtype)
+    found: dict[str, Any] = {}
+    with torch.no_grad(), compat.uncompiled(), compat.restoring(module), compat.computing_in(dtype):
+        for turn in ("", "@2") if state else ("",):
+            own, named = compat.copied((tuple(args), dict(kwargs)))  # the model may change what it is given
+            out = compat.copied(module(*own, **named))  # it may give out its own buffers
+            found |= {
+                f"{name}{turn}": t
+                for name, t in compat.flatten_named(out, "output")
+                if isinstance(t, torch.Tensor)
+            }
+            if captured is not None and state:
+                given = input_tensors(captured, own, named)
+                found |= {f"state:{s.input}{turn}": given[s.input] for s in state if s.input in given}
+    return found
 
 
 # ------------------------------------------------------------------------------------------------- the graph
@@ -266,6 +284,7 @@ class Sensitivity:
     missed     (call id, kind of disturbance, error over bound)
     observed   ids of inner values that have to be compared, too, for what is counted as detected to be seen
     by_outputs how many the outputs alone tell of
+    nodes      how many calls compute floats that reach an output: where there are none, nothing can go unseen
     """
 
     detected: int
@@ -273,16 +292,17 @@ class Sensitivity:
     missed: tuple[tuple[str, str, float], ...] = ()
     observed: tuple[str, ...] = ()
     by_outputs: int = 0
+    nodes: int = 0
 
     @property
     def rate(self) -> float:
         return self.detected / self.total if self.total else 0.0
 
 
-def _one_percent(t: Any, generator: Any) -> Any:
+def _off_by(share: float, t: Any, generator: Any) -> Any:
     torch = compat.require_torch()
     sign = torch.randint(0, 2, t.shape, generator=generator, dtype=t.dtype) * 2 - 1
-    return t * (1 + 0.01 * sign)
+    return t * (1 + share * sign)
 
 
 def _half(t: Any, generator: Any) -> Any:
@@ -291,15 +311,37 @@ def _half(t: Any, generator: Any) -> Any:
 
 
 #: Each element off by 1 % up or down (one sign for all would pass through a norm unseen), and rounding to bf16.
-_DISTURB: Mapping[str, Callable[[Any, Any], Any]] = {"1 %": _one_percent, "bf16": _half}
+_DISTURB: Mapping[str, Callable[[Any, Any], Any]] = {"1 %": partial(_off_by, 0.01), "bf16": _half}
+
+
+def disturbances(p: Program, seen: set[str]) -> Mapping[str, Callable[[Any, Any], Any]]:
+    """Those of a program.  One that computes in a half type is itself wrong by a few units of that type, so it is
+    disturbed by 32 of them: by one percent nobody could tell."""
+    made = {
+        p.values[o].dtype for c in p.calls if c.id in seen for o in c.out if o and p.values[o].dtype.is_float
+    }
+    unit = max((d.u for d in made), default=0.0)
+    if unit <= DType.F32.u:
+        return _DISTURB
+    return {f"{32 * unit:.2%}": partial(_off_by, 32 * unit)}
 
 
 def bound(f32: Any, f64: Any) -> float:
     """The end-to-end bound on the largest error: 4 × eager's own + 8 u max|y|  (DESIGN.md, L2)."""
-    if not f64.numel():
+    plain = f64.isfinite()
+    if not bool(plain.any()):
         return 0.0
-    own = float((f32.double() - f64).abs().max())
-    return 4 * own + 8 * DType.F32.u * float(f64.abs().max())
+    own = float((f32.to(f64.dtype) - f64)[plain].abs().max())
+    return 4 * own + 8 * DType.F32.u * float(f64[plain].abs().max())
+
+
+def _error(got: Any, f64: Any) -> float:
+    """The largest error where f64 is finite; infinite where one of them is not finite and the other is."""
+    plain = f64.isfinite()
+    if bool((got.isfinite() != plain).any()):
+        return float("inf")
+    difference = (got.to(f64.dtype) - f64)[plain].abs()
+    return float(difference.max()) if difference.numel() else 0.0
 
 
 #: Under this share of seen disturbances a comparison proves nothing (DESIGN.md, L2).
@@ -319,10 +361,14 @@ def agree(f32: Tensors, f64: Tensors) -> bool:
 #: Calls that fill, move or choose numbers and compute none: they are not disturbed.
 _MOVES = frozenset(
     {
+        "amax",
+        "amin",
         "arange",
         "cat",
         "constant_pad_nd",
         "copy",
+        "cummax",
+        "cummin",
         "embedding",
         "empty",
         "eye",
@@ -334,10 +380,15 @@ _MOVES = frozenset(
         "index",
         "index_put",
         "index_select",
+        "kthvalue",
         "linspace",
         "masked_fill",
         "masked_scatter",
+        "max",
         "max_pool2d_with_indices",
+        "max_pool3d_with_indices",
+        "median",
+        "min",
         "new_full",
         "ones",
         "rand",
@@ -362,6 +413,8 @@ _MOVES = frozenset(
 
 def _computes(call: Call) -> bool:
     packet = call.aten.split(".")
+    if call.attrs.get("reduce") in ("amax", "amin"):
+        return False
     return len(packet) < 2 or packet[1] not in _MOVES
 
 
@@ -415,7 +468,8 @@ def sensitivity(
     bounds = {k: bound(t, outputs64[k]) for k, t in checked.items()}
     rerun = _Rerun(graph, base)
     generator = torch.Generator().manual_seed(seed)
-    total = 0
+    total = nodes = 0
+    kinds = disturbances(captured.program, seen)
     missed: list[_Missed] = []
     for call in captured.program.calls:
         origin = captured.origins.get(call.id)
@@ -425,7 +479,8 @@ def sensitivity(
         first = result[0] if isinstance(result, list | tuple) else result
         if not isinstance(first, torch.Tensor) or not first.is_floating_point() or not first.numel():
             continue
-        for kind, disturb in _DISTURB.items():
+        nodes += 1
+        for kind, disturb in kinds.items():
             changed = disturb(first, generator)
             if torch.equal(changed, first):
                 continue
@@ -442,7 +497,7 @@ def sensitivity(
     if wide is not None:
         missed, observed = _observe(missed, total, base, wide.env)
     left = tuple((m.call.id, m.kind, m.ratio) for m in missed)
-    return Sensitivity(total - len(missed), total, left, observed, by_outputs)
+    return Sensitivity(total - len(missed), total, left, observed, by_outputs, nodes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -510,10 +565,8 @@ class _Rerun:
 
 def _over(got: Any, want: Any, limit: float) -> float:
     """The largest error over its bound."""
-    difference = (got.double() - want).abs()
-    error = float(difference.max()) if difference.numel() else 0.0
-    ratio = error / limit if limit > 0 else float(error > 0) * float("inf")
-    return ratio if ratio == ratio else float("inf")
+    error = _error(got, want)
+    return error / limit if limit > 0 else float("inf") if error > 0 else 0.0
 
 
 def input_tensors(captured: Capture, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -556,6 +609,8 @@ def fresh(
         if s.source in example
     }
     last: Exception | None = None
+    odd: tuple[dict[str, Any], dict[str, int], dict[str, Any]] | None = None
+    nan = ""
     for sizes in [*_other_sizes(captured.program, plain, k), plain]:
         for padded in (True, False):
             generator = torch.Generator().manual_seed(seed)
@@ -575,13 +630,25 @@ def fresh(
             except Exception as e:  # the module's own code refuses these extents
                 last = e
                 continue
-            if all(bool(torch.isfinite(t).all()) for t in out.values() if t.is_floating_point()):
+            if all(bool(torch.isfinite(t).all()) for t in out.values()):
                 return inputs, sizes, out
-    if last is not None:
+            nans = [name for name, t in out.items() if bool(torch.isnan(t).any())]
+            nan = nan or "".join(nans[:1])
+            if odd is None and not nans:
+                odd = inputs, sizes, out
+    if odd is not None:  # infinities are the model's own: a mask, a logarithm
+        return odd
+    if nan:
         raise CaptureError(
-            f"the model does not run on inputs like its example: {type(last).__name__}: {last}"
+            f"PyTorch itself gives nan in `{nan}` on inputs like the example's: nothing can be compared with it",
+            hint="give example inputs, and weights, for which the model gives numbers",
         )
-    return inputs, plain, out
+    assert last is not None
+    what = (str(last).strip().splitlines() or [""])[0][:300]
+    place, _ = explain(last)
+    raise CaptureError(
+        f"the model does not run on inputs like its example: {type(last).__name__}: {what}", place=place
+    )
 
 
 def _other_sizes(p: Program, plain: Mapping[str, int], k: int) -> Iterator[dict[str, int]]:
@@ -627,6 +694,9 @@ def _redraw(name: str, example: Any, shape: Sequence[int], generator: Any, padde
         return torch.rand(tuple(shape), generator=generator) < float(example.double().mean())
     if not example.is_floating_point():
         return torch.randint(int(low), int(high) + 1, tuple(shape), generator=generator, dtype=example.dtype)
+    if bool(low >= 0) or bool(high <= 0):  # a logarithm or a root may stand behind it
+        shape01 = torch.rand(tuple(shape), generator=generator, dtype=torch.float64)
+        return (shape01 * float(high - low) + float(low)).to(example.dtype)
     wide = example.double()
     drawn = torch.randn(tuple(shape), generator=generator, dtype=torch.float64) * float(wide.std()) + float(
         wide.mean()

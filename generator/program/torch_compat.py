@@ -11,6 +11,7 @@ tests/generator/program/test_torch_compat.py says what each must give.
 from __future__ import annotations
 
 import ast
+import dataclasses
 import importlib
 import os
 import re
@@ -48,6 +49,7 @@ __all__ = [
     "ranges",
     "require_torch",
     "seeded",
+    "spot_of",
     "structure",
     "symbol_of",
     "tensors_of",
@@ -314,28 +316,44 @@ def _guard_int(e: ast.expr, extent: Callable[[str, int], IntExpr | None]) -> Int
 
 
 def export(
-    module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], dims: Callable[[Any], Sequence[int]]
+    module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], dims: Sequence[Sequence[int]]
 ) -> Any:
-    """`torch.export.export(strict=False)`; `dims(tensor)` are the axes that may vary (`Dim.AUTO`)."""
+    """`torch.export.export(strict=False)`; `dims` are the axes that may vary (`Dim.AUTO`), for each of the arguments'
+    tensors (`tensors_of`)."""
     torch = require_torch()
     # An export that fails leaves its marks on the tensors it was given: every attempt gets its own.
-    own: dict[int, Any] = {}
-
-    def fresh(x: Any) -> Any:
-        return own.setdefault(id(x), x.detach().clone()) if isinstance(x, torch.Tensor) else x
-
-    args, kwargs = torch.utils._pytree.tree_map(fresh, (tuple(args), dict(kwargs)))
+    args, kwargs = copied((tuple(args), dict(kwargs)))
     shapes = torch.export.ShapesCollection()
     seen: set[int] = set()
-    for leaf in torch.utils._pytree.tree_leaves((args, dict(kwargs))):
-        if isinstance(leaf, torch.Tensor) and id(leaf) not in seen:
-            seen.add(id(leaf))
-            free = dict.fromkeys(dims(leaf), torch.export.Dim.AUTO)
-            if free:
-                shapes[leaf] = free
+    for leaf, axes in zip(tensors_of((args, dict(kwargs))), dims, strict=True):
+        if axes and id(leaf) not in seen:
+            shapes[leaf] = dict.fromkeys(axes, torch.export.Dim.AUTO)
+        seen.add(id(leaf))
     dynamic = shapes.dynamic_shapes(module, tuple(args), dict(kwargs)) if shapes._shapes else None
     with quiet(), torch.no_grad():
         return torch.export.export(module, tuple(args), dict(kwargs), dynamic_shapes=dynamic, strict=False)
+
+
+def spot_of(exported: Any, symbol: str) -> tuple[int, int] | None:
+    """(which of the arguments' tensors, axis) has this symbol as its extent."""
+    torch = require_torch()
+    specs = exported.graph_signature.input_specs
+    nodes = [n for n in exported.graph_module.graph.nodes if n.op == "placeholder"]
+    users = [n for n, s in zip(nodes, specs, strict=True) if s.kind.name == "USER_INPUT"]
+    tensors = [v for n in users if isinstance(v := n.meta.get("val"), torch.Tensor)]
+    for k, v in enumerate(tensors):
+        for axis, extent in enumerate(v.shape):
+            if symbol_of(extent) == symbol:
+                return k, axis
+    return None
+
+
+def bound_to_size(bindings: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Extents that only a call knows (`unbacked_bindings`), as extent 0 of another call's result."""
+    from torch.fx.experimental.symbolic_shapes import CallMethodKey
+    from torch.utils._pytree import SequenceKey
+
+    return dict.fromkeys(bindings, (CallMethodKey("size"), SequenceKey(0)))
 
 
 def decomposable(names: Iterable[str]) -> tuple[str, ...]:
@@ -429,6 +447,36 @@ def tensors_of(tree: Any) -> list[Any]:
     return [x for x in torch.utils._pytree.tree_leaves(tree) if isinstance(x, torch.Tensor)]
 
 
+def register_dataclasses(tree: Any) -> None:
+    """Make the dataclasses in a structure containers that torch can look into."""
+    torch = require_torch()
+    pytree = torch.utils._pytree
+    for leaf in pytree.tree_leaves(tree):
+        if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
+            torch.export.register_dataclass(type(leaf))
+            register_dataclasses([getattr(leaf, f.name) for f in dataclasses.fields(leaf)])
+
+
+def copied(tree: Any) -> Any:
+    """A structure with its tensors copied; equal ones stay one."""
+    torch = require_torch()
+    own: dict[int, Any] = {}
+    return torch.utils._pytree.tree_map(
+        lambda x: own.setdefault(id(x), x.detach().clone()) if isinstance(x, torch.Tensor) else x, tree
+    )
+
+
+@contextmanager
+def restoring(module: Any) -> Iterator[None]:
+    """The module's buffers are afterwards what they were: a model may keep state in them."""
+    before = [(b, b.detach().clone()) for b in module.buffers()]
+    try:
+        yield
+    finally:
+        for b, value in before:
+            b.data = value
+
+
 def flatten_named(tree: Any, root: str) -> list[tuple[str, Any]]:
     """Leaves in torch's pytree order with names from their paths: `logits`, `past.0.1`, `output_0`."""
     torch = require_torch()
@@ -493,7 +541,7 @@ def frames(stack_trace: str | None) -> list[Frame]:
     out: list[Frame] = []
     for k, line in enumerate(lines):
         m = _FRAME.match(line)
-        if m and not m[1].startswith(inside):
+        if m and not m[1].startswith((inside, "<")):  # "<eval_with_key>": a subgraph's own text
             text = lines[k + 1].strip() if k + 1 < len(lines) and not _FRAME.match(lines[k + 1]) else ""
             out.append(Frame(m[1], int(m[2]), m[3], text))
     return out
@@ -526,6 +574,58 @@ def widened(tree: Any, dtype: DType) -> Any:
 
 
 @contextmanager
+def uncompiled() -> Iterator[None]:
+    """What is under torch.compile, control flow among it, runs as plain Python."""
+    with require_torch().compiler.set_stance("force_eager"):
+        yield
+
+
+def _cond_now(test: Any, yes: Any, no: Any, operands: Any) -> Any:
+    return (yes if bool(test) else no)(*operands)
+
+
+def _stacked(rows: Sequence[Any]) -> Any:
+    torch = require_torch()
+    return torch.utils._pytree.tree_map(lambda *xs: torch.stack(xs), *rows)
+
+
+def _scan_now(body: Any, init: Any, xs: Any, more: Any) -> Any:
+    carry, rows = list(init), []
+    for k in range(xs[0].shape[0]):
+        out = list(body(*carry, *(x[k] for x in xs), *more))
+        carry, row = out[: len(carry)], out[len(carry) :]
+        rows.append(row)
+    return [*carry, *_stacked(rows)]
+
+
+def _while_now(test: Any, body: Any, carried: Any, more: Any) -> Any:
+    while bool(test(*carried, *more)):
+        carried = tuple(body(*carried, *more))
+    return carried
+
+
+def _map_now(body: Any, xs: Any, more: Any) -> Any:
+    return _stacked([body(*(x[k] for x in xs), *more) for k in range(xs[0].shape[0])])
+
+
+def _associative_scan_now(body: Any, xs: Any, more: Any = ()) -> Any:
+    rows = [[x[0] for x in xs]]
+    for k in range(1, xs[0].shape[0]):
+        rows.append(list(body(*rows[-1], *(x[k] for x in xs), *more)))
+    return _stacked(rows)
+
+
+#: Control flow as plain Python: torch runs it in a mode of ours only if the mode does.
+_CONTROL_FLOW: Mapping[str, Callable[..., Any]] = {
+    "higher_order.cond": _cond_now,
+    "higher_order.scan": _scan_now,
+    "higher_order.while_loop": _while_now,
+    "higher_order.map_impl": _map_now,
+    "higher_order.associative_scan": _associative_scan_now,
+}
+
+
+@contextmanager
 def computing_in(dtype: DType | None) -> Iterator[None]:
     """Every float that is asked for by dtype, or by default, comes as `dtype` (None: nothing changes)."""
     if dtype is None:
@@ -537,8 +637,14 @@ def computing_in(dtype: DType | None) -> Iterator[None]:
     table = _wider(dtype)
 
     class Widen(TorchDispatchMode):
+        supports_higher_order_operators = True
+
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             put = lambda x: table.get(x, x) if isinstance(x, torch.dtype) else x  # noqa: E731
+            plain = _CONTROL_FLOW.get(overload_name(func) or "")
+            if plain is not None:
+                with self:
+                    return plain(*args, **(kwargs or {}))
             args, kwargs = torch.utils._pytree.tree_map(put, (args, kwargs or {}))
             return func(*args, **kwargs)
 

@@ -54,6 +54,23 @@ def exits():
     import sys
     sys.exit(7)
 
+def leaves():
+    import os
+    os._exit(0)
+
+class Branch(torch.nn.Module):
+    def forward(self, x):
+        if x.sum() > 0:
+            return x * 2
+        return x - 1
+
+def branches():
+    return Branch(), (torch.randn(3, 6),)
+
+def sleeps():
+    import time
+    time.sleep(1000)
+
 def spectrum():
     class Spectrum(torch.nn.Module):
         def forward(self, x):
@@ -96,18 +113,19 @@ def test_the_face_says_level_operators_error_sensitivity_seconds_program(enabled
         "gated",
         "cpu",
         "f32",
-        "L2",
+        "L3",
     )
     assert enabled["levels"] == {
         "L0": True,
         "L1": True,
         "L2": True,
-        "L3": None,
+        "L3": True,
         "L4": None,
         "L5": None,
         "L6": None,
     }
-    assert set(enabled["reasons"]) == {"L3", "L4", "L5", "L6"}
+    assert set(enabled["reasons"]) == {"L4", "L5", "L6"}
+    assert 0 < enabled["half"]["max"] <= enabled["half"]["bound"]
     assert enabled["operators"]["names"] == ["matmul", "mul", "sigmoid", "softmax"]
     assert enabled["operators"]["needed"] == 4 and enabled["operators"]["missing"] == []
     assert 0 < enabled["error"]["max"] <= enabled["error"]["bound"]
@@ -119,16 +137,17 @@ def test_the_face_says_level_operators_error_sensitivity_seconds_program(enabled
         "validated",
         "composed",
         "parity",
+        "half",
     ]
     assert Path(enabled["program"]).is_dir()
 
 
 def test_the_attempt_is_recorded_once_and_reported(enabled: dict[str, Any], ow: Any, place: Path) -> None:
     (attempt,) = load(place / "evidence" / "models", "gated")
-    assert attempt.level == "L2" and attempt.hashes.keys() == {"matmul", "mul", "sigmoid", "softmax"}
+    assert attempt.level == "L3" and attempt.hashes.keys() == {"matmul", "mul", "sigmoid", "softmax"}
     rows = {r["architecture"]: r for r in ow("report", "--json").json["architectures"]}
     row = rows["gated"]
-    assert (row["level"], row["state"]) == ("L2", "claimed")
+    assert (row["level"], row["state"]) == ("L3", "claimed")
     assert set(row) >= {"architecture", "target", "level", "levels", "seconds", "supplied", "state"}
     assert "| gated | cpu | f32 | claimed | yes | yes | yes |" in ow("report", "--markdown").out
 
@@ -207,6 +226,8 @@ def test_a_call_that_computes_something_else_is_named_with_its_site(
     [
         ("gated.py:raises", 2, "no such checkpoint"),
         ("gated.py:exits", 2, "ended the process with status 7"),
+        ("gated.py:leaves", 2, "ended the process with status 0"),
+        ("gated.py:branches", 2, "if x.sum() > 0:"),
         ("gated.py:nothing", 2, "has no function nothing"),
         ("nowhere.py:make", 2, "there is no file nowhere.py"),
         ("weights.pth", 2, "is a pickle"),
@@ -217,6 +238,13 @@ def test_a_target_that_is_none_is_one_clear_error(place: Path, target: str, code
     ran = command("enable", target)
     assert ran.returncode == code, ran.stderr
     assert words in ran.stderr and "Traceback" not in ran.stderr
+
+
+def test_a_model_that_never_returns_ends_at_the_limit(place: Path) -> None:
+    ran = command("enable", "gated.py:sleeps", "--timeout", "3", "--json")
+    assert ran.returncode == 2 and "was not captured within 3 s" in ran.stderr
+    data = json.loads(ran.stdout)
+    assert data["levels"]["L0"] is False and data["failed"].startswith("captured: ")
 
 
 def test_an_operator_that_nobody_supplies_is_listed_with_site_and_why(place: Path) -> None:

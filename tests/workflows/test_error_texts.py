@@ -102,6 +102,25 @@ def provoke_CacheError(here: Here) -> None:
     toolchain.cache_info()
 
 
+def provoke_ControlFlowError(here: Here) -> None:
+    import torch
+    from torch._higher_order_ops.while_loop import while_loop
+
+    from opwright.errors import Place
+    from opwright.generator.program import rewrite
+    from opwright.generator.program import torch_compat as compat
+
+    class Loop(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return while_loop(lambda x: x.sum() < 10, lambda x: (x + 1,), (x,))
+
+    try:
+        rewrite.rewrite(compat.export(Loop(), (torch.ones(3),), {}, [()]))
+    except rewrite.ControlFlowError as error:
+        error.place = Place("model.py", 9) if error.place else None
+        raise
+
+
 def provoke_CaptureError(here: Here) -> None:
     from opwright.generator.program import capture
 

@@ -81,6 +81,8 @@ CHAINS: dict[str, tuple[Callable[..., Any], int]] = {
     "broadcast": (lambda x, b=BIAS: (x * b + b).relu(), 1),
     "weak scalars": (lambda x: (x * 0.1 + 3) ** 2, 1),
     "cast": (lambda x: (x * 2).to(torch.float64) * 3.0, 1),
+    "a constant": (lambda x: torch.where(x > 0, torch.full_like(x, 2.0) * 3.0, x) + 1, 1),
+    "a cast constant": (lambda x: (torch.zeros(2, 3, 4).to(torch.float64).to(torch.float32) + x) * 2, 1),
     "bool": (lambda x: torch.where((x > 0) & (x < 1), x, -x), 1),
     "twice": (lambda x: torch.relu(x + 1) * torch.relu(x + 1), 1),
     "around a reduction": (lambda x: ((x * 2).exp().sum(-1, keepdim=True) + 1).log() * 2, 2),

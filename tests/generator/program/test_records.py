@@ -217,3 +217,76 @@ def test_bound_is_four_times_eagers_own_and_a_little() -> None:
     wide = torch.tensor([1.0, -2.0], dtype=torch.float64)
     assert records.bound((wide + 1e-3).float(), wide) == pytest.approx(4e-3 + 16 * 2**-24, rel=1e-3)
     assert records.bound(torch.zeros(0), torch.zeros(0, dtype=torch.float64)) == 0.0
+
+
+def captured_of(forward: Callable[..., Any], args: tuple[Any, ...], everything: Any) -> tuple[Any, Capture]:
+    class Plain(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.zeros(()))
+
+    Plain.forward = forward  # type: ignore[method-assign]
+    module = Plain().eval()
+    model = SimpleNamespace(module=module, args=args, kwargs={}, meta={})
+    return model, capture(module, args, {}, everything, name="plain", source="test")
+
+
+def test_state_is_seen_by_a_second_call_and_the_module_keeps_its_own(everything: Any) -> None:
+    def forward(self: Any, x: Any) -> Any:
+        self.count += 1
+        x.add_(self.count)
+        return x * self.count
+
+    x = torch.ones(2, 3)
+    model, c = captured_of(forward, (x,), everything)
+    out = records.eager(model.module, (x,), {}, captured=c)
+    assert out["output"].tolist() == [[2.0] * 3] * 2 and out["output@2"].tolist() == [[6.0] * 3] * 2
+    assert out["state:x"].tolist() == [[2.0] * 3] * 2 and out["state:x@2"].tolist() == [[3.0] * 3] * 2
+    assert float(model.module.count) == 0 and x.tolist() == [[1.0] * 3] * 2
+
+
+def test_draws_stay_where_the_example_is_positive(everything: Any) -> None:
+    model, c = captured_of(lambda self, x: x.log(), (torch.rand(3, 4) + 0.5,), everything)
+    inputs, _, out = records.fresh(model, c, 1, 0)
+    assert float(inputs["x"].min()) > 0 and bool(out["output"].isfinite().all())
+
+
+def test_infinities_are_the_models_own_and_hide_nothing(everything: Any) -> None:
+    def forward(self: Any, x: Any) -> Any:
+        return torch.where(x > 0, x.exp() * 3, -torch.inf)
+
+    model, c = captured_of(forward, (torch.randn(3, 4),), everything)
+    inputs, _, out = records.fresh(model, c, 0, 0)
+    assert bool(out["output"].isinf().any())
+    found = records.sensitivity(c, inputs, records.eager(model.module, (inputs["x"],), {}, DType.F64))
+    assert found.detected == found.total > 0
+    # An error where nobody can see it is not seen: the infinities are no error of their own.
+    hidden = records.sensitivity(c, {"x": -inputs["x"].abs()})
+    assert hidden.by_outputs == 0 and hidden.total > 0
+
+
+def test_of_the_branch_that_is_not_taken_inner_values_tell(everything: Any) -> None:
+    def forward(self: Any, x: Any) -> Any:
+        return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))
+
+    _, c = captured_of(forward, (torch.ones(3, 4),), everything)
+    x = torch.rand(3, 4, generator=torch.Generator().manual_seed(0)) + 0.1
+    found = records.sensitivity(c, {"x": x})
+    (cos,) = [call for call in c.program.calls if call.op == "cos"]
+    assert (found.by_outputs, found.detected, found.total) == (2, 4, 4) and found.observed == cos.out
+
+
+def test_half_types_are_disturbed_by_their_own_units(everything: Any) -> None:
+    _, c = captured_of(
+        lambda self, x: (x.exp() + 1).tanh(), (torch.randn(3, 4, dtype=torch.bfloat16),), everything
+    )
+    x = torch.randn(3, 4, generator=torch.Generator().manual_seed(1)).bfloat16() / 2
+    found = records.sensitivity(c, {"x": x})
+    assert found.total == 3 and {k for _, k, _ in found.missed} <= {"12.50%"}
+    assert list(records.disturbances(c.program, records.reaching(c.program))) == ["12.50%"]
+
+
+def test_where_nothing_is_computed_nothing_can_go_unseen(everything: Any) -> None:
+    _, c = captured_of(lambda self, x: (x.T.contiguous(), x.flip(0)), (torch.randn(3, 4),), everything)
+    found = records.sensitivity(c, {"x": torch.randn(3, 4)})
+    assert (found.nodes, found.total) == (0, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -9,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from opwright.generator.errors import OpwrightError
-from opwright.generator.program import aten
+from opwright.generator.errors import MachineError, OpwrightError
+from opwright.generator.program import aten, capture_worker
 from opwright.generator.program.aten import AtenRow
-from opwright.generator.program.capture import Captured, CaptureError, run_worker
+from opwright.generator.program.capture import CANNOT_WRITE, Captured, CaptureError, _worker_error, run_worker
 from opwright.generator.program.folder import read_folder, read_tensors
 from opwright.generator.program.models import TargetError
 
@@ -48,6 +49,18 @@ def leaves():
 
 def exits():
     os._exit(3)
+
+def exits_well():
+    os._exit(0)
+
+def nan():
+    class Nan(torch.nn.Module):
+        def forward(self, x):
+            return torch.log(-x.abs() - 1)
+    return Nan(), (torch.randn(3),)
+
+def elsewhere():
+    return Net().to("meta"), (torch.randn(2, 5, 4, device="meta"),)
 
 def dies():
     os.abort()
@@ -161,6 +174,9 @@ def test_given_weights_are_written_as_given_and_judged_enlarged(done: tuple[Capt
     [
         ("leaves", TargetError, "ended the process with status 7"),
         ("exits", CaptureError, "ended the process with status 3"),
+        ("exits_well", CaptureError, "the code of .* ended the process with status 0"),
+        ("nan", CaptureError, "PyTorch itself gives nan in `output`"),
+        ("elsewhere", TargetError, "returned tensors on meta"),
         ("dies", CaptureError, "was killed by SIGABRT"),
         ("loops", CaptureError, "was not captured within 8 s"),
         ("nothing", TargetError, "has no function nothing"),
@@ -209,3 +225,20 @@ def test_a_sandbox_goes_in_front(source: Path, tmp_path: Path) -> None:
     with pytest.raises(CaptureError, match="status 9"):
         run_worker(f"{source}:make", tmp_path / "out", 60, wrap=wrap)
     assert seen[0][1:3] == ["-m", "opwright.generator.program.capture_worker"]
+
+
+def test_a_full_disk_is_the_machines_fault(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(capture_worker, "write_folder", full)
+    monkeypatch.setattr(capture_worker.os, "dup2", lambda *_: None)  # this process keeps its stdout
+    out = tmp_path / "out"
+    assert capture_worker.main([f"{source}:make", str(out)]) == 3
+    error = json.loads((out / "error.json").read_text())
+    assert error["error"] == "MachineError" and "no space left" in error["message"]
+    # Where not even that can be written, the status tells.
+    found = _worker_error("m", tmp_path / "nothing", CANNOT_WRITE, tmp_path / "log")
+    assert isinstance(found, MachineError) and "the disk may be full" in str(found.hint)
