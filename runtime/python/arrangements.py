@@ -11,7 +11,21 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from .fronting import Call, Front, Ints, Refused, Tensor, at, axis_of, broadcast, ints, joined, run, tensor
+from .fronting import (
+    Call,
+    Front,
+    Ints,
+    Refused,
+    Tensor,
+    at,
+    axis_of,
+    broadcast,
+    dtype_name,
+    ints,
+    joined,
+    run,
+    tensor,
+)
 from .load import core
 
 __all__ = ["ARRANGEMENTS", "VIEWS_MORE"]
@@ -519,6 +533,57 @@ def _unique_consecutive(
     return y, shaped if return_inverse or all_of_it else none, counts if return_counts or all_of_it else none
 
 
+# ---- dtypes, single values, parts of complex numbers --------------------------------------------------------------
+
+
+def _to(self: Any, dtype: Any = None, non_blocking: bool = False, copy: bool = False) -> Call | Tensor:
+    """The tensor itself where it has the dtype already."""
+    x = tensor(self)
+    if dtype is None or dtype_name(dtype) == x.dtype:
+        return _copy(x) if copy else x
+    return Call("cast", {"x": x, "dtype": dtype_name(dtype)})
+
+
+def _to_options(self: Any, dtype: Any = None, copy: bool = False) -> Call | Tensor:
+    return _to(self, dtype, copy=copy)
+
+
+def _to_device(
+    self: Any, device: Any, dtype: Any = None, non_blocking: bool = False, copy: bool = False
+) -> Call | Tensor:
+    return _to(self, dtype, copy=copy)
+
+
+def _type_as(self: Any, other: Any) -> Call | Tensor:
+    return _to(self, tensor(other).dtype)
+
+
+def _contiguous(self: Any) -> Call | Tensor:
+    x = tensor(self)
+    steps, step = [], 1
+    for n in reversed(x.shape):
+        steps.append(step)
+        step *= n
+    plain = all(n == 1 or s == want for n, s, want in zip(x.shape, x.strides, steps[::-1], strict=True))
+    return x if plain or not x.size else _copy(x)
+
+
+def _item(self: Any) -> Any:
+    x = tensor(self)
+    if x.size != 1:
+        raise Refused(f"{x.size} values are no single one")
+    return x.item()
+
+
+def _part(op: str, self: Any) -> Call | Tensor:
+    x = tensor(self)
+    if x.dtype in ("c64", "c128"):
+        return Call(op, {"x": x})
+    if op == "imag":
+        raise Refused("reals have no imaginary part")
+    return x
+
+
 # ---- borders and windows -----------------------------------------------------------------------------------------
 
 
@@ -591,6 +656,18 @@ def _col2im(
 
 
 ARRANGEMENTS: dict[str, Front] = {
+    "aten._local_scalar_dense.default": _item,
+    "aten.contiguous.default": _contiguous,
+    "aten.imag.default": lambda self: _part("imag", self),
+    "aten.item.default": _item,
+    "aten.real.default": lambda self: _part("real", self),
+    "aten.to.device": _to_device,
+    "aten.to.dtype": _to,
+    "aten.to.dtype_layout": _to_options,
+    "aten.to.other": lambda self, other, non_blocking=False, copy=False: _to(
+        self, tensor(other).dtype, copy=copy
+    ),
+    "aten.type_as.default": _type_as,
     "aten._pad_circular.default": lambda self, pad: _pad(self, pad, "circular"),
     "aten._unique2.default": _unique2,
     "aten.atleast_1d.default": lambda self: _at_least(1, self),

@@ -102,6 +102,18 @@ def _where(condition: Any) -> tuple[Tensor, ...]:
     return tuple(places[:, k] for k in range(max(x.ndim, 1)))
 
 
+def _grid_sampler(
+    input: Any, grid: Any, interpolation_mode: int, padding_mode: int, align_corners: bool
+) -> Call:
+    if tensor(input).ndim != 4:
+        raise Refused("planes are wanted")
+    given = {"input": input, "grid": grid, "interpolation_mode": interpolation_mode}
+    return Call(
+        "aten.grid_sampler_2d.default",
+        {**given, "padding_mode": padding_mode, "align_corners": align_corners},
+    )
+
+
 # ---- losses ------------------------------------------------------------------------------------------------------
 
 
@@ -300,6 +312,14 @@ def _cross_entropy_soft(x: Tensor, t: Tensor, weight: Any, reduction: int, smoot
 # ---- the table ---------------------------------------------------------------------------------------------------
 
 COMPOSITES: dict[str, Front] = {
+    "aten.clamp_max.Tensor": lambda self, max: Call("minimum", {"a": self, "b": max}),
+    "aten.clamp_min.Tensor": lambda self, min: Call("maximum", {"a": self, "b": min}),
+    "aten.grid_sampler.default": _grid_sampler,
+    "aten.max.other": lambda self, other: Call("maximum", {"a": self, "b": other}),
+    "aten.min.other": lambda self, other: Call("minimum", {"a": self, "b": other}),
+    "aten.where.Scalar": lambda condition, self, other: Call(
+        "where", {"c": condition, "a": self, "b": other}
+    ),
     "aten._cdist_forward.default": _cdist,
     "aten._euclidean_dist.default": _euclidean,
     "aten.binary_cross_entropy.default": _bce,
