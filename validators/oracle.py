@@ -326,6 +326,9 @@ class _Run:
         for t in order:
             for k, s in zip(members, body, strict=True):
                 self.statement(k, s, fixed=(axis, t))
+                made = self.targets[s.target].r
+                if made is not None and self.machine.tensors[s.target].ball.r is None:
+                    self.publish(s.target)  # its first radius: the next step starts from it
 
     def target(self, name: str, *, partial: bool) -> _Target:
         """The storage of a tensor, made on first use; `partial`: not every element will be written at once."""

@@ -317,6 +317,13 @@ def test_recurrences_step_through_their_axis() -> None:
     assert ratio(np.stack(want, 1), run("decay", {"x": x, "g": g}, normal=True)["s"]) <= 1
 
 
+def test_a_recurrence_carries_its_uncertainty_along() -> None:
+    """The error of a step is part of what the next one starts from."""
+    x, g = normal(3, 200), np.full(3, 0.9990234, f32)
+    s = run("decay", {"x": x, "g": g})["s"]
+    assert np.all(s.radius[:, 199] > 20 * s.radius[:, 1])
+
+
 def test_only_the_chosen_side_is_loaded() -> None:
     x = np.arange(1, 6, dtype=f32)
     y = run("window", {"x": x}, {"k": 3})["y"]
