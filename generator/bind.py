@@ -716,6 +716,8 @@ class _Binder:
                 self.fail(x, f"static attribute `{n}` = {s!r} has no number", 'compare it: `mode == "mean"`')
             case Name(id=n) if n in self.env.attr_exprs and n not in self.indices:
                 return self.expand(self.env.attr_exprs[n])
+            case Decl(pack=False):  # inside of a computed index
+                return Decl(x.id, False, self.expand_extent(x), span=x.span)
             case Num() | Str() | Name() | Item() | IsNone():
                 return x
             case Load(tensor=t, index=(Num(value=int() as k),), item=None) if t in self.env.list_dims:
@@ -1072,6 +1074,7 @@ class _Binder:
         order: list[str] = []
         reduce_names: list[str] = []
         reduce_set: set[str] = set()
+        pending_self = tensor is None and any(isinstance(n, Load) and n.tensor == tname for n in walk(value))
 
         def note(name: str, pack: bool) -> None:
             if name not in order and name not in reduce_set:
@@ -1099,6 +1102,8 @@ class _Binder:
                 have, other = found[name]
                 if have != dim.extent:
                     self.unlike.add(name)
+                if pending_self and other == tname:  # what another tensor tells weighs more
+                    found[name] = (have, where)
                 if have != dim.extent and name not in stated and not self.joined(have, dim.extent):
                     self.fail(
                         at,
@@ -1160,7 +1165,6 @@ class _Binder:
 
         for e in index:
             names(e)
-        pending_self = tensor is None and any(isinstance(n, Load) and n.tensor == tname for n in walk(value))
         if tensor is not None:
             plain(tensor, index, st.target)
         elif pending_self:
@@ -1168,6 +1172,8 @@ class _Binder:
         names(value)
         if guard is not None:
             names(guard)
+        if pending_self:  # its own shape is not known before this statement: what was stated has to stay so
+            self.unlike |= {n for n in stated if n in found and found[n][1] == tname}
         free: list[Axis] = []
         for n in order:
             free.append(self.axis(st, n, n in packs, stated, found))
@@ -1426,6 +1432,8 @@ class _Binder:
     def _typed(self, x: Expr) -> tuple[Expr, _Ty]:
         env = self.env
         match x:
+            case Decl(id=n, pack=False):  # `min(i in N, M - 1)`: what is stated was noted before
+                return self._typed(Name(n, span=x.span))
             case Num(value=v):
                 if x.dtype is not None:
                     return x, _Ty(x.dtype)

@@ -17,7 +17,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from .expr import Assign, Call, Decl, Expr, Load, Name, Num, Star, map_children, show, show_block
+from .expr import (
+    Assign,
+    Bin,
+    Call,
+    Decl,
+    Expr,
+    Load,
+    Name,
+    Num,
+    Reduce,
+    Select,
+    Star,
+    Un,
+    map_children,
+    show,
+    show_block,
+)
 from .types import DType
 
 __all__ = [
@@ -248,12 +264,55 @@ def _natural(x: Num) -> DType:
     return DType.BOOL if isinstance(x.value, bool) else DType.I64 if isinstance(x.value, int) else DType.F64
 
 
+def _typed_number(x: Expr) -> Expr | None:
+    """A value whose type only numbers give, with the first of them saying it, or a temporary would take their own;
+    None where something else gives the type, or the numbers' own is right."""
+
+    def first(e: Expr) -> Expr | None:
+        match e:
+            case Num(dtype=DType() as d) if d is not _natural(e):
+                return Call(d.value, (replace(e, dtype=None),))
+            case Select(then=a, other=b):
+                return (
+                    replace(e, then=t)
+                    if (t := first(a))
+                    else replace(e, other=t)
+                    if (t := first(b))
+                    else None
+                )
+            case Reduce(kind=k, body=b) if k not in ("argmax", "argmin"):
+                return replace(e, body=t) if (t := first(b)) else None
+            case Un(x=a):
+                return replace(e, x=t) if (t := first(a)) else None
+            case Bin(left=a, right=b):
+                return (
+                    replace(e, left=t)
+                    if (t := first(a))
+                    else replace(e, right=t)
+                    if (t := first(b))
+                    else None
+                )
+        return None
+
+    def told(e: Expr) -> bool:
+        match e:
+            case Num() | Name():
+                return False
+            case Select(then=a, other=b) | Bin(left=a, right=b):
+                return told(a) or told(b)
+            case Reduce(body=b):
+                return told(b)
+            case Un(x=a):
+                return told(a)
+        return True
+
+    return None if told(x) else first(x)
+
+
 def _with_extents(s: Statement) -> Assign:
     left = {a.name: a for a in s.axes if a.stated}
     a = s.assign
-    if isinstance(a.value, Num) and a.value.dtype not in (None, _natural(a.value)):
-        # a bare number says its type, or a temporary would take the number's own
-        a = replace(a, value=Call(a.value.dtype.value, (replace(a.value, dtype=None),)))
+    a = replace(a, value=_typed_number(a.value) or a.value)
     if not left:
         return a
 
@@ -269,9 +328,25 @@ def _with_extents(s: Statement) -> Assign:
             return replace(e, index=tuple(put(i) for i in e.index))
         return map_children(e, inside)
 
-    target = replace(a.target, index=tuple(put(i) for i in a.target.index))
-    value = inside(a.value)
-    return replace(a, target=target, value=value, guard=inside(a.guard) if a.guard is not None else None)
+    def deep(e: Expr) -> Expr:
+        """The same inside of computed indices, for what stands nowhere alone."""
+        if isinstance(e, Name) and e.kind == "index" and e.id in left:
+            return Decl(e.id, False, left.pop(e.id).extent)
+        return map_children(e, deep)
+
+    def computed(e: Expr) -> Expr:
+        if isinstance(e, Load):
+            return replace(e, index=tuple(deep(i) for i in e.index))
+        return map_children(e, computed)
+
+    a = replace(
+        a, target=replace(a.target, index=tuple(put(i) for i in a.target.index)), value=inside(a.value)
+    )
+    a = replace(a, guard=inside(a.guard) if a.guard is not None else None)
+    if left:
+        a = replace(a, target=replace(a.target, index=tuple(deep(i) for i in a.target.index)))
+        a = replace(a, value=computed(a.value), guard=computed(a.guard) if a.guard is not None else None)
+    return a
 
 
 def show_bound(op: BoundOp) -> str:

@@ -477,6 +477,7 @@ class _Parser:
         self.lines = text.split("\n")
         self.ascii = text.isascii()
         self.depth = 0
+        self.in_index = 0  # how many index lists we are in: there `k in E` states an extent
 
     def at(self, line: int, col: int) -> tuple[int, int]:
         """`ast` counts columns in UTF-8 bytes; people count characters."""
@@ -584,6 +585,8 @@ class _Parser:
                 return IsNone(x.id, isinstance(op, ast.IsNot), span=s)
             case ast.Compare(left=x, ops=[ast.In()], comparators=[ast.Tuple(elts=elts)]):
                 return Cmp("in", self.expr(x), TupleLit(tuple(self.expr(e) for e in elts), span=s), span=s)
+            case ast.Compare(left=ast.Name(id=name), ops=[ast.In()], comparators=[e]) if self.in_index:
+                return Decl(name, False, self.expr(e), span=s)  # `x[min(i in N, M - 1)]`
             case ast.Compare(left=first, ops=ops, comparators=rest):
                 parts: list[Expr] = []
                 left = self.expr(first)
@@ -637,7 +640,11 @@ class _Parser:
 
     def index(self, sl: ast.AST) -> tuple[Expr, ...]:
         items = sl.elts if isinstance(sl, ast.Tuple) else [sl]
-        return tuple(self.one_index(i) for i in items)
+        self.in_index += 1
+        try:
+            return tuple(self.one_index(i) for i in items)
+        finally:
+            self.in_index -= 1
 
     def one_index(self, n: ast.AST) -> Expr:
         match n:  # `in` a tuple is a test of static values, anywhere
@@ -822,6 +829,8 @@ def show(x: Expr) -> str:
 
 
 _DTYPES = frozenset(d.value for d in DType)
+#: dtypes that a literal is rounded to where it is written; an f64 holds what was written
+_ROUNDING = (DType.F16, DType.BF16, DType.F32)
 
 
 def _wrap(text: str, prec: int, need: int) -> str:
@@ -842,7 +851,9 @@ def _show(x: Expr, need: int) -> str:
         case Load(tensor=t, index=ix, item=item):
             head = _entry(t) if item is None else f"{t}[{_show(item, 0)}]"
             return f"{head}[{', '.join(_show(i, 0) for i in ix) or '()'}]"
-        case Call(fn=fn, args=(Num(dtype=DType() as d) as literal,)) if fn in _DTYPES and d.value != fn:
+        case Call(fn=fn, args=(Num(dtype=DType() as d) as literal,)) if (
+            fn in _DTYPES and d in _ROUNDING and d.value != fn
+        ):
             # a bound literal that was rounded to another dtype first: 0.1 in bf16 is another number in f32
             return f"{fn}({d.value}({_show(literal, 0)}))"
         case Call(fn=fn, args=args):
@@ -878,10 +889,11 @@ def _show(x: Expr, need: int) -> str:
             return f"({text})" if need > 0 else text
         case IsNone(id=i, negate=neg):
             return _wrap(f"{i} is {'not ' if neg else ''}None", _PREC["cmp"], need)
-        case Decl(id=i, pack=pack, extent=e):
-            return f"{'*' if pack else ''}{i}" + (
-                f" in {_show(e, _PREC['cmp'] + 1)}" if e is not None else ""
-            )
+        case Decl(id=i, pack=pack, extent=None):
+            return f"{'*' if pack else ''}{i}"
+        case Decl(id=i, pack=pack, extent=Expr() as e):
+            text = f"{'*' if pack else ''}{i} in {_show(e, _PREC['cmp'] + 1)}"
+            return _wrap(text, _PREC["cmp"], need)
         case Reduce(kind=k, indices=ix, body=b):
             return f"{k}[{', '.join(_show(i, 0) for i in ix)}]({_show(b, 0)})"
         case Fold(kind=k, body=b):

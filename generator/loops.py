@@ -516,6 +516,8 @@ def verify(p: LoopProgram) -> None:
                 case Accumulate(name=n, loop=loop, body=body, value=v):
                     inner = operands(loop, scope) if isinstance(loop, Walk) else scope | {loop.var}
                     block((*body, Let("#value", v)), inner)
+                    if n in scope:
+                        fail(f"the sum `{n}` hides one of the same name, which may be read below")
                     scope.add(n)
                 case ArgBegin(name=n) | ScanBegin(name=n):
                     scope.add(n)

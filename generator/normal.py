@@ -311,8 +311,7 @@ def restate(op: BoundOp) -> BoundOp:
                     uses.setdefault(n, set()).add(d.extent)
 
         a = s.assign
-        if s.recur is not None:
-            shapes.setdefault(s.target, temps.get(s.target, []))
+        # A temporary that reads itself has no shape yet: its own loads tell nothing.
         plain(a.target.index, a.target.name)
         for root in (*a.target.index, a.value, *((a.guard,) if a.guard is not None else ())):
             for n in walk(root):

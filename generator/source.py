@@ -192,9 +192,18 @@ def read_documents(text: str, file: str) -> list[Node]:
             f"not YAML: {problem}", place=place.with_text(text), hint=_yaml_hint(text, place)
         ) from None
     except YAMLError as e:
-        raise SpecError(f"not YAML: {str(e).strip().splitlines()[0]}", place=Place(file)) from None
+        said = f"not YAML: {str(e).strip().splitlines()[0]}"
+        raise SpecError(said, place=_character(text, file, getattr(e, "position", None))) from None
     except RecursionError:
         raise SpecError("nested too deeply", place=Place(file)) from None
+
+
+def _character(text: str, file: str, position: int | None) -> Place:
+    """The place of the character that the reader stumbled over."""
+    if position is None:
+        return Place(file)
+    line = text.count("\n", 0, position) + 1
+    return Place(file, line, position - (text.rfind("\n", 0, position) + 1) + 1).with_text(text)
 
 
 def _yaml_hint(text: str, place: Place) -> str | None:

@@ -78,12 +78,14 @@ def dialect() -> str:
 class Library:
     """Kernels of one shared library, by symbol."""
 
-    def __init__(self, texts: Iterable[KernelText], name: str, *, unit: int = 12) -> None:
+    def __init__(
+        self, texts: Iterable[KernelText], name: str, *, unit: int = 12, flags: tuple[str, ...] = ()
+    ) -> None:
         distinct = list({t.symbol: t for t in texts}.values())
         groups = [distinct[i : i + unit] for i in range(0, len(distinct), unit)]
         jobs = [
             toolchain.CompileJob(
-                {"kernels.cpp": emit_unit(g)}, f"{name} {k}", dialect(), ("-Wall", "-Werror")
+                {"kernels.cpp": emit_unit(g)}, f"{name} {k}", dialect(), ("-Wall", "-Werror", *flags)
             )
             for k, g in enumerate(groups)
         ]
