@@ -116,6 +116,10 @@ class Plan:
                 self.values[k % len(self.values)] if k % 2 else self.finite(),
                 self.layouts[k % len(self.layouts)],
             )
+        if self.spec.inplace:
+            # An output takes the storage of an input of its own shape: draws may leave none, where inputs broadcast.
+            for k in range(4):
+                add(f"alike{k}", main, self.values[k % len(self.values)] if k % 2 else self.finite())
         self.sizes(add, main, others)
         self.refusals(add, main)
         return out

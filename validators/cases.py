@@ -317,6 +317,8 @@ class Builder:
             return self.complete(self.declared(k))
         if source.startswith("draw"):
             return self.held_out(int(source[4:]), self.types(types))
+        if source.startswith("alike"):
+            return self.held_out(int(source[5:]), self.types(types), alike=True)
         if source.startswith("size"):
             rung, variant = source[4:].split(".")
             return self.sized(int(rung), int(variant), self.types(types))
@@ -465,8 +467,11 @@ class Builder:
         return 1
 
     # ------------------------------------------------------------------------------------------ held-out shapes
-    def held_out(self, k: int, chosen: dict[str, DType]) -> _Call:
-        """Extents and attributes drawn by the seed near a declared case, until the operator takes them."""
+    def held_out(self, k: int, chosen: dict[str, DType], *, alike: bool = False) -> _Call:
+        """Extents and attributes drawn by the seed near a declared case, until the operator takes them.
+
+        alike: no input is smaller than what it broadcasts to.
+        """
         cases = len(self.spec.test.cases)
         why = "no attempt"
         for attempt in range(ATTEMPTS):
@@ -475,7 +480,11 @@ class Builder:
             # From wild to tame: later attempts keep more of the declared case.
             keep = 0.1 + 0.8 * attempt / ATTEMPTS
             try:
-                call = self.complete(self.perturbed(base, rng, keep, flavour=k % 6))
+                call = self.perturbed(base, rng, keep, flavour=k % 6)
+                if alike:
+                    joined = _joined(call.dims)
+                    call.dims = {n: v for n, v in joined.items() if not n.endswith(".shape")}
+                call = self.complete(call)
                 self.drawn_attrs(call, base, rng, keep)
                 op, run_attrs, shapes, _ = self.resolve(call, chosen)
                 found = survey(op, shapes, run_attrs)

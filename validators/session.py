@@ -132,10 +132,15 @@ class Session:
             if not subject.wrong(trial):
                 yield trial, subject
 
-    def spread(self, limit: int) -> list[Trial]:
-        """At most `limit` trials: of every key and class of values some; and a quarter more on the ladder of sizes."""
+    def spread(self, limit: int, fits: Callable[[Trial], bool] = lambda _: True) -> list[Trial]:
+        """At most `limit` trials: of every key and class of values some; and a quarter more on the ladder of sizes.
+
+        fits: which trials come into question at all.  A gate that cannot use every trial says so here and not in its
+        loop, where the share it was given may hold none that it can use.
+        """
         groups: dict[tuple[BindKey, str], list[Trial]] = {}
-        for trial in sorted((t for t in self.trials if not t.name.startswith("size")), key=size_of):
+        usable = [t for t in self.trials if fits(t)]
+        for trial in sorted((t for t in usable if not t.name.startswith("size")), key=size_of):
             groups.setdefault((trial.key, trial.values), []).append(trial)
         out: list[Trial] = []
         depth = 0
@@ -143,13 +148,13 @@ class Session:
             # Middle sizes first: the smallest are empty, the largest slow.
             out += [g[(depth + len(g) // 2) % len(g)] for g in groups.values() if depth < len(g)]
             depth += 1
-        return out[:limit] + self.sized(limit // 4)
+        return out[:limit] + self.sized(limit // 4, fits)
 
-    def sized(self, limit: int) -> list[Trial]:
+    def sized(self, limit: int, fits: Callable[[Trial], bool] = lambda _: True) -> list[Trial]:
         """At most `limit` trials (one at least) on the ladder of sizes: of every key and rung some."""
         groups: dict[tuple[BindKey, str], list[Trial]] = {}
         for trial in self.trials:
-            if trial.name.startswith("size"):
+            if trial.name.startswith("size") and fits(trial):
                 groups.setdefault((trial.key, trial.name.split(".", 1)[0]), []).append(trial)
         turns = itertools.zip_longest(*groups.values())
         return [t for turn in turns for t in turn if t is not None][: max(1, limit)]

@@ -94,7 +94,7 @@ def _preload() -> None:
     from ..generator.program import capture_worker, models
 
     models.model_types()
-    assert capture_worker.work
+    assert callable(capture_worker.work)
     import transformers
 
     assert transformers.LlamaForCausalLM

@@ -666,9 +666,10 @@ class CLike:
         if not isinstance(step, ScanStep) or s.step != 1 or not self.blocked(step) or not step.dtype.is_float:
             return False
         made = {x.name for x in before if isinstance(x, Let)}
-        if len(made) < len(before) or not all(isinstance(x, (Let, Store)) for x in after):
+        uses = [x for x in after if isinstance(x, (Let, Store))]
+        if len(made) < len(before) or len(uses) < len(after):
             return False
-        used = {n.id for x in after for e in _values(x) for n in walk(e) if isinstance(n, Local)}
+        used = {n.id for x in uses for e in _values(x) for n in walk(e) if isinstance(n, Local)}
         if made & used:
             return False
         ctype = compute_type(step.dtype)

@@ -133,9 +133,9 @@ class Cuda(CLike):
             super().store(s)
         self.barrier()
 
-    def loop(self, s: For) -> None:
-        if not self.uniform or s.kind == "serial" or s.step != 1:
-            super().loop(s)
+    def loop(self, s: For, body: Callable[[], None] | None = None) -> None:
+        if not self.uniform or body is not None or s.kind == "serial" or s.step != 1:
+            super().loop(s, body)
             return
         lo, hi = self.expr(s.lo), self.expr(s.hi, 10)
         first = "threadIdx.x" if lo == "0" else f"{lo} + threadIdx.x"

@@ -62,6 +62,31 @@ def test_every_spec_binds_normalises_and_reads_back(path: Path) -> None:
         assert bound, s.op
 
 
+@pytest.mark.parametrize("dtype", [F32, F64, BF16, I64])
+@pytest.mark.parametrize("value", ["A(1) if x[*B] > 0 else A(0)", "-(A(2) if x[*B] > 0 else 0)"])
+def test_numbers_alone_keep_their_type_when_printed(dtype: DType, value: str) -> None:
+    (s,) = load_spec_text(
+        f"""\
+op: f
+doc: A temporary made of numbers alone.
+types: {{T: ordered, A: accum(T)}}
+dims: {{B: batch}}
+inputs: {{x: "T[*B]"}}
+outputs: {{y: "T[*B]"}}
+compute: |
+  u[*B] = {value}
+  y[*B] = T(A(x[*B]) * u[*B])
+grad: {{none: a test}}
+""",
+        "f.yaml",
+    )
+    b = bind(s, keys_of(s, [dtype])[0])
+    for p in (b, normalise(b)):
+        again = rebind(p, parse_statements(show_statements(p.body)))
+        assert again.body == p.body
+        assert again.temps == p.temps
+
+
 def test_promotion_decides_the_key_and_the_casts() -> None:
     s = load_spec(specs_dir() / "ops/pointwise/binary.yaml")[0]
     r = key_for_call(s, {"a": Operand(BF16, 2), "b": Operand(F32, 1)})

@@ -267,3 +267,35 @@ def test_memory_between_the_elements_is_poisoned() -> None:
     out = lay_out(np.ones((4, 6), np.float32), "sliced", np.random.default_rng(0))
     assert out.base is not None
     assert np.isnan(out.base).any()
+
+
+BROADCASTING = """\
+op: twice
+doc: A sum whose declared calls all broadcast.
+types: {T: "promote(a, b)", A: accum(T)}
+dims: {B: broadcast}
+inputs: {a: "T[*B]", b: "T[*B]"}
+outputs: {y: "T[*B]"}
+variants: {inplace: [a]}
+compute: |
+  y[*B] = T(A(a[*B]) + A(b[*B]))
+grad: {none: a test}
+test: {cases: [{a.B: [4, 1, 3], b.B: [6, 1]}], values: [exact, normal]}
+"""
+
+
+@pytest.mark.parametrize("tier", ["quick", "full"])
+@pytest.mark.parametrize("seed", range(4))
+def test_what_may_be_written_over_its_input_has_calls_where_it_can(tier: str, seed: int) -> None:
+    """Where every declared call broadcasts, too."""
+    (spec,) = load_spec_text(BROADCASTING, "twice.yaml")
+    whole = [
+        c
+        for c in make_cases(spec, tier, seed, [DType.F32])
+        if c.expect is None
+        and c.inputs["a"].shape == np.broadcast_shapes(c.inputs["a"].shape, c.inputs["b"].shape)
+        and c.source.startswith("alike")
+    ]
+    assert len({c.name for c in whole}) == 4
+    assert any(c.inputs["a"].size > 1 for c in whole)
+    assert all(c.inputs["a"].shape == c.inputs["b"].shape for c in whole)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from opwright.generator.bound import BindKey, KernelText
@@ -16,6 +17,7 @@ from opwright.validators.gates import GATE, GATES
 from opwright.validators.judge import judge, judged_keys
 from opwright.validators.session import Session, Tally
 from opwright.validators.torch_server import TorchMissing
+from opwright.validators.trial import Trial
 from opwright.validators.verdict import (
     EMPTY,
     FAILED,
@@ -238,3 +240,14 @@ def test_a_gate_that_is_left_out_proves_nothing() -> None:
     assert verdict.gate("lint").state == SKIPPED
     assert verdict.gate("build").state == PASSED
     assert not verdict.proven
+
+
+def test_a_share_of_what_fits_holds_nothing_else() -> None:
+    """However few of many fit, a gate that asks for a share gets those."""
+    key = BindKey()
+    trials = [Trial(f"case{k}", key, {"x": np.zeros(k + 1)}, values=f"v{k % 40}") for k in range(200)]
+    trials += [Trial(f"size0.{k}", key, {"x": np.zeros(100 + k)}) for k in range(40)]
+    session = Session(spec_of("c_rowmax"), None, "quick", 0, trials, [], [], {}, {}, None, {})  # type: ignore[arg-type]
+    chosen = session.spread(8, lambda t: t.name in ("case0", "case199", "size0.39"))
+    assert {t.name for t in chosen} == {"case0", "case199", "size0.39"}
+    assert len(session.spread(8)) == 10
