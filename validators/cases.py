@@ -470,7 +470,7 @@ class Builder:
     def held_out(self, k: int, chosen: dict[str, DType], *, alike: bool = False) -> _Call:
         """Extents and attributes drawn by the seed near a declared case, until the operator takes them.
 
-        alike: no input is smaller than what it broadcasts to.
+        alike: no input is smaller than what it broadcasts to, and attributes are the case's own.
         """
         cases = len(self.spec.test.cases)
         why = "no attempt"
@@ -485,7 +485,8 @@ class Builder:
                     joined = _joined(call.dims)
                     call.dims = {n: v for n, v in joined.items() if not n.endswith(".shape")}
                 call = self.complete(call)
-                self.drawn_attrs(call, base, rng, keep)
+                if not alike:
+                    self.drawn_attrs(call, base, rng, keep)
                 op, run_attrs, shapes, _ = self.resolve(call, chosen)
                 found = survey(op, shapes, run_attrs)
             except (CaseRefused, OpwrightError) as e:
