@@ -151,6 +151,12 @@ def provoke_ConfigError(here: Here) -> None:
     config.find(here.project)
 
 
+def provoke_CorpusError(here: Here) -> None:
+    from opwright.validators.corpus import Corpus
+
+    Corpus(here.project)
+
+
 def provoke_DomainError(here: Here) -> None:
     key_for_call(here.spec(), {"x": Operand(DType.I32, 2)}, {})
 
