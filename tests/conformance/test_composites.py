@@ -19,7 +19,6 @@ pytestmark = pytest.mark.conformance
 
 #: OpInfo's entry → overload; every call must pass.
 SUBSET = {
-    "einsum": "aten.einsum.default",
     "fft.rfft": "aten.fft_rfft.default",
     "matmul": "aten.matmul.default",
     "meshgrid.list_of_tensors": "aten.meshgrid.indexing",
