@@ -295,10 +295,13 @@ def _distinct(args: Any, kwargs: Any) -> list[tuple[str, _Axes]]:
 
 
 def _first_line(e: Exception) -> str:
+    """What the exporter said first, and the line of the model's source that it names."""
     if isinstance(e, OpwrightError):
         return e.message
     lines = [x.strip() for x in str(e).splitlines() if x.strip()]
-    return f"{type(e).__name__}: {lines[0][:300]}" if lines else type(e).__name__
+    found = compat.frames(str(e))
+    site = f" at {found[-1].file.rpartition('/')[2]}:{found[-1].line} `{found[-1].text}`" if found else ""
+    return (f"{type(e).__name__}: {lines[0][:300]}" if lines else type(e).__name__) + site
 
 
 # ------------------------------------------------------------------------------------------------- in a child
@@ -889,7 +892,7 @@ class _Converter:
             return compat.dtype_of(x).value
         if compat.is_symbolic(x):
             return self.extent(x)
-        if x is None or isinstance(x, bool | int | float | str):
+        if x is None or isinstance(x, bool | int | float | str | Ref):
             return x
         return _Opaque(str(x))
 
@@ -1280,6 +1283,16 @@ _Special: TypeAlias = Callable[[_Converter, Any, Mapping[str, Any]], Item]
 _View: TypeAlias = "Callable[[_Converter, Ref, Mapping[str, Any], Any], Item]"
 
 
+def _cat(c: _Converter, node: Any, bound: Mapping[str, Any]) -> Item:
+    """PyTorch passes over an empty tensor of rank 1 among others of any rank: what a cache is before its first use."""
+    tensors = [c.item(t) for t in bound["tensors"]]
+    kept = [t for t in tensors if t.layout.rank != 1 or t.layout.shape[0].value != 0]
+    if not kept or len(kept) == len(tensors):
+        return c.call(node, bound)
+    dtype = compat.dtype_of(node.meta["val"].dtype)
+    return c.cast(kept[0], dtype) if len(kept) == 1 else c.call(node, {**bound, "tensors": kept})
+
+
 def _same_tensor(c: _Converter, node: Any, bound: Mapping[str, Any]) -> Item:
     return c.item(bound.get("self", bound.get("input")))  # type: ignore[no-any-return]
 
@@ -1366,6 +1379,7 @@ _SPECIAL: dict[str, _Special] = {
     "aten._to_copy.default": _to_copy,
     "aten.copy.default": _copy,
     "aten.slice_scatter.default": _slice_scatter,
+    "aten.cat.default": _cat,
     "aten._assert_scalar.default": _assert_scalar,
     "aten._assert_async.msg": _assert_async,
 }

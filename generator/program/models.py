@@ -526,14 +526,18 @@ def _shapes(config: Any) -> dict[str, list[tuple[int, ...]]]:
     features = (
         [(b, mel, n) for n in frames] + [(b, n, mel) for n in frames] + [(b, 64, 160), (b, 1, 1001, 64)]
     )
-    video = _first(config, "frames_per_clip", "num_frames")
-    video = video if isinstance(video, int) else 4
+    frames_of = _first(config, "frames_per_clip", "num_frames")
+    video = frames_of if isinstance(frames_of, int) else 4
+    clips = [(b, video, channels, *x) for x in sides]
     return {
         "input_ids": [(b, s)],
         "attention_mask": [(b, s)],
         "decoder_input_ids": [(b, t)],
         "inputs": [(b, s)],
-        "pixel_values": [(b, channels, *x) for x in sides] + [(b, s, channels * 16 * 16)],
+        "pixel_values": (clips if frames_of else [])
+        + [(b, channels, *x) for x in sides]
+        + ([] if frames_of else clips)
+        + [(b, s, channels * 16 * 16)],
         "pixel_values_videos": [(1, video, channels, *x) for x in sides],
         "pixel_mask": [(b, *x) for x in sides],
         "input_features": features,

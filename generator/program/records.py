@@ -528,6 +528,8 @@ def _observe(
             break
         mine = [m for m in missed if m.call.id == id]
         f32, f64 = first(base[mine[0].node]), first(wide[mine[0].node])
+        if f32.shape != f64.shape:
+            continue
         limit = bound(f32, f64)
         told = [m for m in mine if _over(m.changed, f64, limit) > 1]
         value = next((o for o in mine[0].call.out if o is not None), None)
@@ -564,7 +566,9 @@ class _Rerun:
 
 
 def _over(got: Any, want: Any, limit: float) -> float:
-    """The largest error over its bound."""
+    """The largest error over its bound; other extents, where a decision fell otherwise, are no match at all."""
+    if got.shape != want.shape:
+        return float("inf")
     error = _error(got, want)
     return error / limit if limit > 0 else float("inf") if error > 0 else 0.0
 

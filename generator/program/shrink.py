@@ -170,6 +170,8 @@ def shrink(
             out[name] = sizes.head
         if name == "pad_token_id" and value is None and "pad" in without:
             out[name] = 0
+        if isinstance(value, float) and value > 1 and "layers" not in without and _MULTIPLES.search(name):
+            out[name] = 1.0
         if isinstance(value, bool) or not isinstance(value, int) or value <= 1:
             continue
         if staged and name == "embed_dim":
@@ -322,6 +324,8 @@ def _lists(have: Mapping[str, Any], out: dict[str, Any], sizes: Sizes, without: 
             and "layers" not in without
         ):
             out[name] = type(value)(min(x, sizes.layers) for x in value)
+        elif ints and name.endswith("block_repeats") and "layers" not in without:
+            out[name] = type(value)(1 for _ in value)
         elif ints and _STAGES.search(name) and "channels" not in without and not _staged(have):
             out[name] = type(value)(_narrowed(value, sizes.channels))
         elif ints and name == "conv_dim" and "channels" not in without:
@@ -340,6 +344,8 @@ def _lists(have: Mapping[str, Any], out: dict[str, Any], sizes: Sizes, without: 
             out[name] = type(value)(min(x, sizes.intermediate) for x in value)
 
 
+#: Factors on depths and widths that other fields hold.
+_MULTIPLES = re.compile(r"(depth|width)_(coefficient|multiplier|mult)$")
 #: Names of lists that hold each stage's channels.
 _STAGES = re.compile(r"hidden_sizes$|^widths$|^embed_dims$")
 

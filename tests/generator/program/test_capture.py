@@ -576,6 +576,18 @@ def test_a_slice_put_in_place_is_its_parts_joined(name: str, everything: Any) ->
             assert torch.equal(made[0], want)
 
 
+def test_an_empty_tensor_of_rank_1_is_passed_over(everything: Any) -> None:
+    def fn(m: Any, x: Any) -> Any:
+        cache = torch.cat([torch.tensor([]), x * 2], dim=-2)
+        return cache, torch.cat([torch.tensor([]), cache, x], dim=-2)
+
+    c = captured(fn, X, table=everything)
+    (cat,) = (n for n in c.program.calls if n.op == "cat")
+    assert len(cat.inputs[0]) == 2 and "mul" in ops(c)  # type: ignore[arg-type]
+    got = {id: made for id, _, made in records.record_eager(c, records.input_tensors(c, (X,), {}))}
+    assert torch.equal(got[cat.id][0], torch.cat([X * 2, X], dim=-2))
+
+
 def test_fresh_memory_is_zeros() -> None:
     def fn(m: Any, x: Any) -> Any:
         y = torch.empty(2, 3, 4)

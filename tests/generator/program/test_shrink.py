@@ -129,6 +129,17 @@ def test_channels_of_stages_keep_their_ratios() -> None:
 
 
 @dataclass
+class Scaled(Config):
+    depth_coefficient: float = 3.1
+    width_coefficient: float = 0.5
+    num_block_repeats: Any = (1, 2, 3)
+
+
+def test_factors_on_depth_are_taken_out() -> None:
+    assert shrink(Scaled) == {"depth_coefficient": 1.0, "num_block_repeats": (1, 1, 1)}
+
+
+@dataclass
 class StagedHeads(Stages):
     num_heads: Any = (3, 6, 12, 24)
 
