@@ -344,8 +344,8 @@ def _lists(have: Mapping[str, Any], out: dict[str, Any], sizes: Sizes, without: 
             out[name] = type(value)(min(x, sizes.intermediate) for x in value)
 
 
-#: Factors on depths and widths that other fields hold.
-_MULTIPLES = re.compile(r"(depth|width)_(coefficient|multiplier|mult)$")
+#: Factors on depths that other fields hold.
+_MULTIPLES = re.compile(r"depth_(coefficient|multiplier|mult)$")
 #: Names of lists that hold each stage's channels.
 _STAGES = re.compile(r"hidden_sizes$|^widths$|^embed_dims$")
 

@@ -131,7 +131,7 @@ def test_channels_of_stages_keep_their_ratios() -> None:
 @dataclass
 class Scaled(Config):
     depth_coefficient: float = 3.1
-    width_coefficient: float = 0.5
+    width_coefficient: float = 2.0
     num_block_repeats: Any = (1, 2, 3)
 
 
