@@ -6,7 +6,7 @@ Bound, `grad.py` makes a Normal adjoint from Normal, `loops.py` and the judge's 
 Vocabulary
   scalar dim    one extent: a name of an input's axis, or an expression over dims and attributes
   batch pack    any number of axes used whole (`*B`); its rank is a run-time matter.  `kind='broadcast'` joins shapes
-  static pack   never seen here: `bind.py` expanded `*I` into lanes `I[0]`, `I[1]` …, one `Axis` a lane
+  static pack   never seen here: `bind_lanes.py` expanded `*I` into lanes `I[0]`, `I[1]` …, one `Axis` a lane
   index var     scalar (`i`) or pack (`*b`, which walks all axes of one batch pack)
 
 May import: expr, types.  To add a field: give it a default, print it in `show_bound`, check it in `verify`.

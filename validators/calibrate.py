@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from .. import resources
-from ..generator.bind import bind, key_for_call
+from ..generator.bind import bind
+from ..generator.bind_key import key_for_call
 from ..generator.spec import Registry
 from ..generator.types import DType, Operand
 from .ball import check

@@ -28,7 +28,8 @@ from typing import Any
 
 import numpy as np
 
-from ..generator.bind import Resolved, bind, key_for_call
+from ..generator.bind import bind
+from ..generator.bind_key import Resolved, key_for_call
 from ..generator.bound import BindKey, BoundOp
 from ..generator.errors import JudgedError, OpwrightError
 from ..generator.expr import Bin, Call, Cmp, Expr, Load, Name, Num, Un, show, walk

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import toolchain
-from ..generator.bind import Resolved, bind, key_for_call
+from ..generator.bind import bind
+from ..generator.bind_key import Resolved, key_for_call
 from ..generator.bound import BindKey, BoundOp, KernelText
 from ..generator.errors import DomainError, OpwrightError, did_you_mean
 from ..generator.normal import normalise, verify

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import click
 
-from ..generator.bind import bind, keys_of
+from ..generator.bind import bind
+from ..generator.bind_key import keys_of
 from ..generator.errors import OpwrightError, SpecError, raise_together
 from ..generator.normal import classify, normalise, verify
 from ..generator.spec import OpSpec

@@ -37,7 +37,7 @@ import click
 from .. import toolchain
 from ..errors import EXIT_FAILED, EXIT_OK, OpwrightError
 from ..files import write_text
-from ..generator.bind import keys_of
+from ..generator.bind_key import keys_of
 from ..generator.errors import SpecError, did_you_mean
 from ..generator.spec import OpSpec, Registry
 from ..validators import evidence

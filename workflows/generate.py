@@ -23,7 +23,7 @@ import click
 
 from .. import toolchain
 from ..errors import EXIT_FAILED, EXIT_OK, OpwrightError
-from ..generator.bind import keys_of
+from ..generator.bind_key import keys_of
 from ..generator.bound import BindKey, KernelText
 from ..generator.emit.bench import bench_name, print_bench
 from ..generator.emit.docs import page_name, print_page

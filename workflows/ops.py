@@ -22,7 +22,7 @@ __all__ = ["ops", "ops_json"]
 
 def dtypes_of(spec: OpSpec) -> list[str]:
     """The dtypes that a spec's inputs (of an op without inputs: its outputs) may have."""
-    from ..generator.bind import keys_of
+    from ..generator.bind_key import keys_of
 
     tensors = spec.inputs or spec.outputs
     variables = {t.dtype for t in tensors.values()}

@@ -10,7 +10,8 @@ from collections.abc import Callable
 import click
 
 from .. import toolchain
-from ..generator.bind import bind, keys_of
+from ..generator.bind import bind
+from ..generator.bind_key import keys_of
 from ..generator.bound import BindKey, show_bound
 from ..generator.errors import OpwrightError, did_you_mean
 from ..generator.normal import classify

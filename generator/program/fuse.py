@@ -11,7 +11,7 @@ statements, every dtype and constant written out, names in order of use: so the 
 computed and not on where.  A value that a member rounds to its dtype is rounded in the group too: a `cast` is kept,
 a temporary has the member's dtype.
 
-May import: ir, generator.bind, generator.bound, generator.expr, generator.spec, generator.types.
+May import: ir, generator.bind, generator.bind_key, generator.bound, generator.expr, generator.spec, generator.types.
 To fuse more: another way for `_pointwise` to say yes; the composition stays `_compose`'s.
 """
 
@@ -22,7 +22,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..bind import bind, key_for_call
+from ..bind import bind
+from ..bind_key import key_for_call
 from ..bound import BoundOp, Tensor
 from ..errors import OpwrightError
 from ..expr import (

@@ -23,7 +23,8 @@ from opwright.aten import Planned, plan_aten
 from opwright.errors import OpwrightError
 from opwright.exceptions import OpError
 from opwright.fronts import COMPOSE, PREPARE, VIEWS
-from opwright.generator.bind import Resolved, bind, key_for_call
+from opwright.generator.bind import bind
+from opwright.generator.bind_key import Resolved, key_for_call
 from opwright.generator.errors import DomainError
 from opwright.generator.spec import OpSpec
 from opwright.generator.types import DType, Operand

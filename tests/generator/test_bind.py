@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from opwright.generator.bind import bind, bind_grad, key_for_call, keys_of, rebind
+from opwright.generator.bind import bind, bind_grad, rebind
+from opwright.generator.bind_key import key_for_call, keys_of
 from opwright.generator.bound import BoundOp, show_statements
 from opwright.generator.errors import BindError, DomainError, SpecError
 from opwright.generator.expr import Num, parse_statements, show, walk

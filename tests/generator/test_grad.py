@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from opwright.generator import grad
-from opwright.generator.bind import bind, bind_grad, key_for_call, keys_of, rebind
+from opwright.generator.bind import bind, bind_grad, rebind
+from opwright.generator.bind_key import key_for_call, keys_of
 from opwright.generator.bound import BoundOp, show_bound, show_statements
 from opwright.generator.errors import DomainError
 from opwright.generator.expr import parse_statements

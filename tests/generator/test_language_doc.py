@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from opwright.generator.bind import bind, keys_of
+from opwright.generator.bind import bind
+from opwright.generator.bind_key import keys_of
 from opwright.generator.expr import FUNCTIONS, REDUCTIONS
 from opwright.generator.spec import load_spec_text
 from opwright.generator.spec_model import ATTR_KINDS, CALL_RULES, FIELDS, LAYOUTS

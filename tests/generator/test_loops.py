@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from opwright.generator.bind import bind, key_for_call
+from opwright.generator.bind import bind
+from opwright.generator.bind_key import key_for_call
 from opwright.generator.bound import BoundOp
 from opwright.generator.emit import emit
 from opwright.generator.errors import LowerError

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from opwright.generator.bind import bind, keys_of
+from opwright.generator.bind import bind
+from opwright.generator.bind_key import keys_of
 from opwright.generator.bound import BoundOp, show_statements
 from opwright.generator.errors import NormalError
 from opwright.generator.expr import Num

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opwright.generator.bind import bind, key_for_call
+from opwright.generator.bind import bind
+from opwright.generator.bind_key import key_for_call
 from opwright.generator.bound import BoundOp, show_statements
 from opwright.generator.grad import adjoint
 from opwright.generator.normal import normalise

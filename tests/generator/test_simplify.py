@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opwright.generator.bind import bind, key_for_call
+from opwright.generator.bind import bind
+from opwright.generator.bind_key import key_for_call
 from opwright.generator.bound import BoundOp, show_statements
 from opwright.generator.expr import Bin, Call, Cmp, Expr, Load, Name, Num, Select, Un, show
 from opwright.generator.normal import normalise, verify

@@ -15,7 +15,8 @@ from collections.abc import Callable
 import numpy as np
 from kernels import Bench, Case, bound, flat_inputs, operands, parsed
 
-from opwright.generator.bind import bind, key_for_call, rebind
+from opwright.generator.bind import bind, rebind
+from opwright.generator.bind_key import key_for_call
 from opwright.generator.bound import BoundOp, show_statements
 from opwright.generator.expr import parse_statements, show_block
 from opwright.generator.loops import verify as verify_loops

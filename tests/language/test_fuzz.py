@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import pytest
 from draw import draw
 
-from opwright.generator.bind import bind, bind_grad, keys_of
+from opwright.generator.bind import bind, bind_grad
+from opwright.generator.bind_key import keys_of
 from opwright.generator.errors import SpecError
 from opwright.generator.expr import parse_expr, parse_statements, show, show_block
 from opwright.generator.normal import normalise

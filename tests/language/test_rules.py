@@ -19,7 +19,8 @@ from kernels import Bench, Case, Refused, bound, dtype_of, parsed
 from levels import LEVELS, hold
 
 import specs
-from opwright.generator.bind import bind, key_for_call, keys_of
+from opwright.generator.bind import bind
+from opwright.generator.bind_key import key_for_call, keys_of
 from opwright.generator.emit import emit
 from opwright.generator.errors import SpecError
 from opwright.generator.grad import adjoint, cost

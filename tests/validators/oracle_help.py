@@ -10,7 +10,8 @@ import ml_dtypes
 import numpy as np
 
 import specs as shared
-from opwright.generator.bind import bind, key_for_call
+from opwright.generator.bind import bind
+from opwright.generator.bind_key import key_for_call
 from opwright.generator.bound import BoundOp
 from opwright.generator.normal import normalise
 from opwright.generator.spec import OpSpec, load_spec_text

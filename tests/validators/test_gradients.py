@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from opwright.generator.bind import bind, bind_grad, keys_of
+from opwright.generator.bind import bind, bind_grad
+from opwright.generator.bind_key import keys_of
 from opwright.generator.bound import BindKey
 from opwright.generator.grad import adjoint, with_saved
 from opwright.generator.normal import normalise

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from opwright.generator.bind import keys_of
+from opwright.generator.bind_key import keys_of
 from opwright.generator.bound import BindKey, BoundOp, KernelText
 from opwright.generator.spec import AtenEntry, Only, OpSpec, load_spec_text
 from opwright.generator.types import DType

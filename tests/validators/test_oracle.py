@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opwright.generator.bind import bind, keys_of
+from opwright.generator.bind import bind
+from opwright.generator.bind_key import keys_of
 from opwright.generator.grad import adjoint
 from opwright.generator.normal import normalise
 from opwright.generator.spec import load_spec_text

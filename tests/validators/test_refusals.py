@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from opwright.generator.bind import bind, keys_of
+from opwright.generator.bind import bind
+from opwright.generator.bind_key import keys_of
 from opwright.validators.candidate import Built
 from opwright.validators.corpus import TextSource
 from opwright.validators.harness import Harness

@@ -134,7 +134,7 @@ def test_a_spoilt_or_missing_cache_costs_time_only(
 
 def test_a_gradient_is_promised_for_floats_only(project: Path) -> None:
     bench = Workbench.here(project)
-    from opwright.generator.bind import keys_of
+    from opwright.generator.bind_key import keys_of
     from opwright.generator.types import DType
     from opwright.workflows.bridge import differentiable
 

@@ -25,7 +25,8 @@ from ruamel.yaml.scalarstring import LiteralScalarString
 
 from opwright import resources, toolchain
 from opwright.errors import ErrorGroup, OpwrightError
-from opwright.generator.bind import bind, key_for_call, keys_of
+from opwright.generator.bind import bind
+from opwright.generator.bind_key import key_for_call, keys_of
 from opwright.generator.normal import normalise, verify
 from opwright.generator.spec import load_spec_text
 from opwright.generator.types import DType, Operand

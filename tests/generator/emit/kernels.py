@@ -13,7 +13,8 @@ import ml_dtypes
 import numpy as np
 
 from opwright import toolchain
-from opwright.generator.bind import bind, key_for_call
+from opwright.generator.bind import bind
+from opwright.generator.bind_key import key_for_call
 from opwright.generator.bound import BoundOp, KernelText
 from opwright.generator.emit import emit, emit_unit
 from opwright.generator.normal import normalise

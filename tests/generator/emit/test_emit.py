@@ -12,7 +12,8 @@ import pytest
 from kernels import bound, parsed
 
 import specs
-from opwright.generator.bind import bind, keys_of
+from opwright.generator.bind import bind
+from opwright.generator.bind_key import keys_of
 from opwright.generator.bound import BoundOp
 from opwright.generator.emit import emit, emit_unit, normalised
 from opwright.generator.emit.cpu import DIALECTS

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opwright.generator import bind, normal
+from opwright.generator import bind, bind_key, normal
 from opwright.generator.program import aten, ir, records
 from opwright.generator.program.capture import Capture, capture
 from opwright.generator.program.fuse import MAX_INPUTS, Fused, fuse, unfused
@@ -61,7 +61,7 @@ def same(c: Capture, fused: Fused, inputs: dict[str, Any]) -> None:
             continue
         (spec,) = load_spec_text(fused.groups[call.op.removeprefix("group:")])
         assert spec.op == call.op
-        (key, *_) = bind.keys_of(spec)
+        (key, *_) = bind_key.keys_of(spec)
         op = normal.normalise(bind.bind(spec, key))
         assert normal.classify(op) in ("pointwise", "copy")
         given = {f"x{k}": values[str(a)].numpy() for k, a in enumerate(call.inputs)}
