@@ -44,7 +44,7 @@ from .types import DType
 
 if TYPE_CHECKING:
     from .fusion import Stmt
-    from .lower import _Lowering
+    from .lower import Lowering
 
 __all__ = [
     "TILE",
@@ -260,7 +260,7 @@ def _product(axes: Sequence[Axis]) -> Expr:
     return total
 
 
-def contract_nest(low: _Lowering, group: Sequence[Stmt], cut: Contraction) -> Nest:
+def contract_nest(low: Lowering, group: Sequence[Stmt], cut: Contraction) -> Nest:
     """The nest of a contraction and the statements that read its sums."""
     low.begin()
     first = group[0]
@@ -304,7 +304,7 @@ def contract_nest(low: _Lowering, group: Sequence[Stmt], cut: Contraction) -> Ne
     return Nest(tuple(low.frames[0].out), Num(1, dtype=DType.I64), tuple(s.text for s in group), True)
 
 
-def _walks(low: _Lowering, outside: Sequence[Axis], inside: Sequence[Axis], body: Callable[[], None]) -> Walk:
+def _walks(low: Lowering, outside: Sequence[Axis], inside: Sequence[Axis], body: Callable[[], None]) -> Walk:
     """A walk row by row over `outside` around a flat one over `inside`, in the order of their axes."""
 
     def axes(xs: Sequence[Axis]) -> list[WalkAxis]:
@@ -318,7 +318,7 @@ def _walks(low: _Lowering, outside: Sequence[Axis], inside: Sequence[Axis], body
     return replace(made, body=(*made.body[:-1], replace(inner, parallel=True, ordered=True)))
 
 
-def _factor(low: _Lowering, x: Expr, own: Sequence[Axis], sums: Sequence[Axis]) -> Factor:
+def _factor(low: Lowering, x: Expr, own: Sequence[Axis], sums: Sequence[Axis]) -> Factor:
     window = _window(x, {a.name for a in own})
     if window is not None:
         found = _window_factor(low, window, own, sums)
@@ -387,7 +387,7 @@ def _linear(e: Expr, own: set[str]) -> bool:
     return False
 
 
-def _window_factor(low: _Lowering, w: _Window, own: Sequence[Axis], sums: Sequence[Axis]) -> Factor | None:
+def _window_factor(low: Lowering, w: _Window, own: Sequence[Axis], sums: Sequence[Axis]) -> Factor | None:
     """The factor of a window; None where more than checks of what a run has in common stands between."""
     made: list[tuple[tuple[Expr, ...], list[LoopStmt], Expr]] = []
 
@@ -412,7 +412,7 @@ def _locals(x: Expr) -> set[str]:
     return {n.id for n in walk(x) if isinstance(n, Local)}
 
 
-def _element(low: _Lowering, x: Expr) -> Expr:
+def _element(low: Lowering, x: Expr) -> Expr:
     """A load and the casts around it, read where it stands: packing moves it, nothing is hoisted."""
     if isinstance(x, Load):
         return low.access(low.tensors[x.tensor], x.index)
@@ -420,7 +420,7 @@ def _element(low: _Lowering, x: Expr) -> Expr:
     return replace(x, args=(_element(low, x.args[0]),))
 
 
-def _epilogue(low: _Lowering, group: Sequence[Stmt], rows: Sequence[Axis], columns: Sequence[Axis]) -> Walk:
+def _epilogue(low: Lowering, group: Sequence[Stmt], rows: Sequence[Axis], columns: Sequence[Axis]) -> Walk:
     first = group[0]
 
     def statements() -> None:
@@ -519,7 +519,7 @@ def _put(s: Statement, old: Expr, new: Expr) -> Statement:
     return replace(s, assign=replace(s.assign, value=put(s.assign.value)))
 
 
-def block_of_rows(low: _Lowering, group: Sequence[Stmt], row: Axis, tile: tuple[Expr, Expr]) -> None:
+def block_of_rows(low: Lowering, group: Sequence[Stmt], row: Axis, tile: tuple[Expr, Expr]) -> None:
     """A contraction and what reads its sums, for the block of rows that a tile of `row` is."""
     first = group[0]
     cut = contraction(first.st, split=False)
@@ -545,7 +545,7 @@ def block_of_rows(low: _Lowering, group: Sequence[Stmt], row: Axis, tile: tuple[
 
 
 def _until(
-    low: _Lowering, group: Sequence[Stmt], row: str, columns: Sequence[Axis], tile: tuple[Expr, Expr]
+    low: Lowering, group: Sequence[Stmt], row: str, columns: Sequence[Axis], tile: tuple[Expr, Expr]
 ) -> Expr | None:
     """The first column whose sums none of the block's rows read: `… if j <= i + c else …` is all that reads them."""
     first = group[0]
