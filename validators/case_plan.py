@@ -1,7 +1,7 @@
 """Which cases a tier has: their names, in order, each once.
 
 May import: draws, sizes, generator.{expr, spec, types}.
-To add a source of cases: its names in `Plan.names`, its making in `cases.Builder`.
+To add a source of cases: its names in `Plan.names`, its making in `case_calls.Calls.make_call` or `cases.Builder`.
 """
 
 from __future__ import annotations

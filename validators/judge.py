@@ -18,7 +18,8 @@ from ..generator.errors import EXIT_MACHINE, OpwrightError, did_you_mean
 from ..generator.spec import OpSpec
 from ..generator.types import DType
 from .candidate import CandidateSource
-from .cases import CaseReport, build_case, make_cases
+from .case_model import CaseReport
+from .cases import build_case, make_cases
 from .evidence import text_hash
 from .gates import GATE, GATES
 from .harness import Harness

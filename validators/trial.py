@@ -3,7 +3,7 @@
 A `Trial` is a case as arrays by flat name.  `Subject` is one kernel with the program that it should mean: the operator
 at a key, or its gradient.  Answers and plain runs are computed once and kept for every gate.
 
-May import: generator.bound, ball, candidate, cases, harness, oracle.
+May import: generator.bound, ball, candidate, case_model, harness, oracle.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..generator.types import DType
 from . import abi
 from .ball import Ball, CheckResult, check
 from .candidate import Built, empty, invocation
-from .cases import Case, Expected
+from .case_model import Case, Expected
 from .harness import Array, Harness, How, Invocation, Outcome, Plan
 from .oracle import OracleRefusal, OracleTooLarge, evaluate
 

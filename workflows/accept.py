@@ -67,7 +67,7 @@ class Judged:
 
 def judge_spec(bench: Workbench, spec: OpSpec, job: Job, progress: Progress | None = None) -> Judged:
     """Judge one operator's own kernels in this process."""
-    from ..validators.cases import CaseRefused
+    from ..validators.case_model import CaseRefused
     from ..validators.judge import judge
 
     source = Emitted(Bridge(bench, job.dialect), spec)

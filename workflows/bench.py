@@ -73,7 +73,8 @@ def workloads(spec: OpSpec, listed: Sequence[Mapping[str, Any]], dtypes: Sequenc
 
 def workload_cases(spec: OpSpec, w: Workload, seed: int, *, full: bool) -> tuple[Workload, Any]:
     """The workload as a case of the judge's (arrays and attributes), cut to fit unless `full`."""
-    from ..validators.cases import CaseRefused, build_case
+    from ..validators.case_model import CaseRefused
+    from ..validators.cases import build_case
 
     while True:
         as_case = replace(
@@ -91,10 +92,10 @@ def workload_cases(spec: OpSpec, w: Workload, seed: int, *, full: bool) -> tuple
 
 def _types(spec: OpSpec, dtype: str) -> str:
     """A dtype for each type that the op chooses: this one where it may be."""
-    from ..validators.cases import _type_choices
+    from ..validators.case_calls import type_choices
 
     chosen = []
-    for _, allowed in _type_choices(spec):
+    for _, allowed in type_choices(spec):
         wanted = DType(dtype)
         chosen.append(wanted if wanted in allowed else DType.I64 if DType.I64 in allowed else allowed[-1])
     return "+".join(d.value for d in chosen) or "-"

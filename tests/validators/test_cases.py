@@ -8,7 +8,8 @@ import pytest
 from opwright.generator.bind import bind
 from opwright.generator.spec import load_spec_text
 from opwright.generator.types import DType
-from opwright.validators.cases import Case, CaseRefused, build_case, make_cases
+from opwright.validators.case_model import Case, CaseRefused
+from opwright.validators.cases import build_case, make_cases
 from opwright.validators.draws import VALUE_CLASSES, draw, draw_index
 from opwright.validators.layouts import LAYOUTS, applies, lay_out
 from opwright.validators.oracle import OracleRefusal, evaluate, output_shapes
