@@ -2,7 +2,7 @@
 
 How it goes
   The statements are read backwards.  The cotangent of a value is an expression over the indices it ran over, under the
-  conditions it ran under (`_Term`).  Pushed down to a part that depends on fewer indices it is first summed over the
+  conditions it ran under (`Term`).  Pushed down to a part that depends on fewer indices it is first summed over the
   others, with factors that do not depend on them taken out: so an adjoint costs a small multiple of its forward.
   At a load with plain indices that cover the tensor the contribution is an expression (*gather*); at any other load it
   is an update `d_x[index] += …` under its conditions (*scatter*).
@@ -12,63 +12,58 @@ How it goes
 
 Subgradients: LANGUAGE.md, rule 14.  Formulas: PyTorch's where a choice exists.
 
-May import: expr, bound, types, normal, simplify, errors.  To add a function: a row in `_PARTIALS`.
+Rooms: grad_rules.py has the derivative of each function, grad_push.py takes a cotangent through one statement's value,
+this module goes through the statements; what a gradient costs is grad_cost.py's.
+
+May import: expr, bound, types, normal, shifts, simplify, errors, the `grad_*` modules.  To add a function: a row in
+`grad_rules.PARTIALS`; a kind of statement: `_Adjoint.statement`.
 """
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from .bound import Axis, BoundOp, Dim, DimUse, Statement, Tensor
-from .errors import GradError
 from .expr import (
-    FUNCTIONS,
     Bin,
-    Call,
-    Cmp,
-    Decl,
     Expr,
-    Fold,
     Item,
     Load,
     Name,
     Num,
     Reduce,
-    Select,
-    Span,
-    Star,
-    Un,
-    children,
-    map_children,
     walk,
 )
-from .normal import free_indices, verify
-from .shifts import is_shift_free, maxima
+from .grad_push import Push
+from .grad_rules import (
+    Access,
+    Gather,
+    Scatter,
+    Scope,
+    Term,
+    acc_dtype,
+    guarded,
+    num_like,
+    number_of,
+    one_if,
+    position_among,
+    product_of_others,
+    total_of,
+    widened,
+)
+from .normal import verify
 from .simplify import (
-    add,
-    call,
     cast,
     cmp,
-    depth,
     div,
-    fresh_name,
-    is_costly,
-    is_zero,
-    land,
-    lnot,
     loads,
-    lor,
     mul,
-    neg,
     num,
     plain_indices,
-    reduction,
     ref,
     rename_indices,
-    rename_statement,
     select,
     simplify,
     statement,
@@ -78,54 +73,7 @@ from .simplify import (
 )
 from .types import DType, accum
 
-__all__ = [
-    "Cost",
-    "NotDifferentiable",
-    "adjoint",
-    "check_cost",
-    "cost",
-    "cotangent_names",
-    "gradient_names",
-    "with_saved",
-]
-
-
-class NotDifferentiable(GradError):
-    """The derivative of this program is not defined, or not in the language yet."""
-
-
-# ================================================================================================ names and saving
-
-
-def _differentiable(t: Tensor) -> bool:
-    return t.dtype.is_inexact
-
-
-def cotangent_names(op: BoundOp) -> dict[str, str]:
-    """Output -> the name of its cotangent, for every differentiable output that is not `aux`: `d<output>`."""
-    taken = {t.name for t in op.inputs}
-    out: dict[str, str] = {}
-    for t in op.outputs:
-        if _differentiable(t) and not t.aux:
-            out[t.name] = fresh_name(f"d{t.name}", taken)
-            taken.add(out[t.name])
-    return out
-
-
-def gradient_names(op: BoundOp, wrt: Sequence[str]) -> dict[str, str]:
-    """Flat input -> the name of its gradient, `d<input>`, for each differentiable input that `wrt` names.
-
-    A list stands for its entries, an absent input for none.  Where an input or cotangent has that name already
-    (deriving `softmax.grad` with respect to a saved `y`), a number is added: `dy_1`.
-    """
-    taken = {t.name for t in op.inputs} | set(cotangent_names(op).values())
-    out: dict[str, str] = {}
-    for w in wrt:
-        for t in op.inputs:
-            if w in (t.name, t.list_of) and t.name not in out and _differentiable(t):
-                out[t.name] = fresh_name(f"d{t.name}", taken)
-                taken.add(out[t.name])
-    return out
+__all__ = ["adjoint", "with_saved"]
 
 
 def with_saved(op: BoundOp, save: Sequence[str]) -> BoundOp:
@@ -136,222 +84,6 @@ def with_saved(op: BoundOp, save: Sequence[str]) -> BoundOp:
     return replace(
         op, outputs=(*op.outputs, *outputs), temps=tuple(t for t in op.temps if t.name not in moved)
     )
-
-
-# ================================================================================================ local derivatives
-
-_LN2, _LN10, _TWO_OVER_SQRT_PI = math.log(2), math.log(10), 2 / math.sqrt(math.pi)
-
-#: Functions whose derivative is zero wherever it exists.
-_FLAT = frozenset(("sign", "floor", "ceil", "trunc", "round", "uniform"))
-_COMPLEX = frozenset(("complex", "real", "imag", "conj"))
-
-
-def _bessel_slope(x: Expr, y: Expr) -> Expr:
-    """i0e - i1e / x, which at 0 is 1/2."""
-    return select(cmp("==", x, _n(0, x)), _n(0.5, x), sub(call("i0e", x), div(y, x)))
-
-
-#: fn -> (x, y, g) -> cotangent of x, for functions of one argument; `y` is the value, `g` the cotangent of it.
-_PARTIALS: dict[str, Callable[[Expr, Expr, Expr], Expr]] = {
-    "exp": lambda x, y, g: mul(g, y),
-    "exp2": lambda x, y, g: mul(_n(_LN2, g), mul(g, y)),
-    "expm1": lambda x, y, g: mul(g, add(y, _n(1, g))),
-    "log": lambda x, y, g: div(g, x),
-    "log2": lambda x, y, g: div(g, mul(_n(_LN2, g), x)),
-    "log10": lambda x, y, g: div(g, mul(_n(_LN10, g), x)),
-    "log1p": lambda x, y, g: div(g, add(x, _n(1, g))),
-    "sqrt": lambda x, y, g: div(g, mul(_n(2, g), y)),
-    "rsqrt": lambda x, y, g: mul(_n(-0.5, g), mul(g, mul(y, mul(y, y)))),
-    "sin": lambda x, y, g: mul(g, call("cos", x)),
-    "cos": lambda x, y, g: neg(mul(g, call("sin", x))),
-    "tan": lambda x, y, g: mul(g, add(mul(y, y), _n(1, g))),
-    "asin": lambda x, y, g: div(g, call("sqrt", sub(_n(1, g), mul(x, x)))),
-    "acos": lambda x, y, g: neg(div(g, call("sqrt", sub(_n(1, g), mul(x, x))))),
-    "atan": lambda x, y, g: div(g, add(mul(x, x), _n(1, g))),
-    "sinh": lambda x, y, g: mul(g, call("cosh", x)),
-    "cosh": lambda x, y, g: mul(g, call("sinh", x)),
-    "tanh": lambda x, y, g: mul(g, sub(_n(1, g), mul(y, y))),
-    "asinh": lambda x, y, g: div(g, call("sqrt", add(mul(x, x), _n(1, g)))),
-    "acosh": lambda x, y, g: div(g, call("sqrt", sub(mul(x, x), _n(1, g)))),
-    "atanh": lambda x, y, g: div(g, sub(_n(1, g), mul(x, x))),
-    "sigmoid": lambda x, y, g: mul(mul(g, y), sub(_n(1, g), y)),
-    "erf": lambda x, y, g: mul(_n(_TWO_OVER_SQRT_PI, g), mul(g, call("exp", neg(mul(x, x))))),
-    "erfc": lambda x, y, g: mul(_n(-_TWO_OVER_SQRT_PI, g), mul(g, call("exp", neg(mul(x, x))))),
-    "erfinv": lambda x, y, g: mul(_n(1 / _TWO_OVER_SQRT_PI, g), mul(g, call("exp", mul(y, y)))),
-    "lgamma": lambda x, y, g: mul(g, call("digamma", x)),
-    "digamma": lambda x, y, g: mul(g, call("trigamma", x)),
-    "i0e": lambda x, y, g: mul(g, sub(call("i1e", x), mul(call("sign", x), y))),
-    "i1e": lambda x, y, g: mul(g, sub(_bessel_slope(x, y), mul(call("sign", x), y))),
-    "abs": lambda x, y, g: mul(g, call("sign", x)),
-}
-#: Those of them that read their value more than once: it gets a name.
-_VALUE_TWICE = frozenset(("rsqrt", "tan", "tanh", "sigmoid", "erfinv", "i1e"))
-
-
-def _n(value: float, like: Expr) -> Num:
-    assert like.dtype is not None
-    return num(value, like.dtype)
-
-
-def _acc(x: Expr) -> DType:
-    assert x.dtype is not None
-    return accum(x.dtype)
-
-
-def _wide(x: Expr) -> Expr:
-    return cast(x, _acc(x))
-
-
-def _is_cast(x: Expr) -> bool:
-    return isinstance(x, Call) and x.fn not in FUNCTIONS and len(x.args) == 1
-
-
-def _carriers(x: Expr) -> tuple[Expr, ...]:
-    """The parts of `x` through which a derivative flows."""
-    match x:
-        case Un(op="-", x=a):
-            return (a,)
-        case Bin(op="+" | "-" | "*" | "/" | "**" | "%", left=a, right=b):
-            return (a, b)
-        case Select(then=a, other=b):
-            return (a, b)
-        case Reduce(kind="sum" | "prod" | "max" | "min", body=b):
-            return (b,)
-        case Call(fn=fn, args=args):
-            return () if fn in _FLAT else args
-    return ()
-
-
-# ================================================================================================ terms
-
-
-@dataclass(frozen=True)
-class _Term:
-    """A cotangent: `g`, for all values of `axes`, where all of `guards` hold (it is zero elsewhere)."""
-
-    g: Expr
-    guards: tuple[Expr, ...]
-    axes: frozenset[str]
-
-
-@dataclass
-class _Scope:
-    """Where a statement's derivative is written: its axes, where helper statements go, and their recurrence."""
-
-    axes: dict[str, Axis]
-    free: frozenset[str]  # those of them that are not reduced over
-    emit: list[Statement]
-    name: str  # target of the statement: helpers are named after it
-    recur: str | None = None
-    span: Span | None = None
-    values: dict[Expr, Expr] = field(default_factory=dict)
-
-    def pick(self, names: Iterable[str]) -> list[Axis]:
-        wanted = set(names)
-        return [a for n, a in self.axes.items() if n in wanted]
-
-
-@dataclass(frozen=True)
-class _Gather:
-    """A contribution `d_x[names] = g`, for all indices of the tensor."""
-
-    names: tuple[str, ...]
-    g: Expr
-
-
-@dataclass(frozen=True)
-class _Scatter:
-    """A contribution `d_x[index] += g if guard else skip`, for all `axes`."""
-
-    index: tuple[Expr, ...]
-    g: Expr
-    guard: Expr | None
-    axes: tuple[Axis, ...]
-
-
-Access = Callable[[Sequence[Expr]], Expr]
-Leaf = Callable[[_Scope, Load, _Term], None]
-
-_WEIGHT_OF_CALL, _SHARE_FROM, _SHARE_DEPTH = 8, 8, 24
-
-
-def _weight(x: Expr) -> int:
-    """A rough count of operations: what decides whether a cotangent that goes two ways gets a name."""
-    own = 0
-    match x:
-        case Bin(op="/" | "**"):
-            own = _WEIGHT_OF_CALL // 2
-        case Call(fn=fn) if fn in FUNCTIONS and FUNCTIONS[fn].ulp > 0:
-            own = _WEIGHT_OF_CALL
-        case Bin() | Un() | Select() | Cmp() | Call():
-            own = 1
-        case Load():
-            return 0
-    return own + sum(_weight(c) for c in children(x))
-
-
-def _plus(a: Expr, b: Expr) -> Expr:
-    """Sum of two contributions; a choice between something and nothing joins its complement.
-
-    (That may keep a -0 which a true sum with 0 would turn into +0: no matter in a cotangent.)
-    """
-    if is_zero(a):
-        return b
-    if is_zero(b):
-        return a
-    match a, b:
-        case Select(test=s, then=x, other=z), Select(test=t, then=y, other=w) if is_zero(z) and is_zero(w):
-            if s == t:
-                return select(s, _plus(x, y), z)
-            if t == lnot(s):
-                return select(s, x, y)
-    return add(a, b)
-
-
-def _total(xs: Sequence[Expr]) -> Expr:
-    out = xs[0]
-    for x in xs[1:]:
-        out = _plus(out, x)
-    return out
-
-
-def _merge(terms: Sequence[_Term]) -> list[_Term]:
-    """One term for each set of axes: common conditions stay outside, the others become choices."""
-    groups: dict[frozenset[str], list[_Term]] = {}
-    for t in terms:
-        groups.setdefault(t.axes, []).append(t)
-    out: list[_Term] = []
-    for axes, ts in groups.items():
-        common = tuple(c for c in ts[0].guards if all(c in t.guards for t in ts[1:]))
-        parts = [_guarded(t.g, [c for c in t.guards if c not in common]) for t in ts]
-        out.append(_Term(_total(parts), common, axes))
-    return out
-
-
-def _guarded(g: Expr, guards: Sequence[Expr]) -> Expr:
-    return select(land(*guards), g, _n(0, g)) if guards else g
-
-
-def _factor(g: Expr, over: frozenset[str]) -> tuple[list[Callable[[Expr], Expr]], Expr | None]:
-    """`g` as factors that do not depend on the indices `over`, to apply to the sum of what is left (None: 1)."""
-    if not free_indices(g) & over:
-        return [lambda t: mul(g, t)], None
-    match g:
-        case Un(op="-", x=x):
-            outer, inner = _factor(x, over)
-            return [*outer, neg], inner
-        case Bin(op="*", left=a, right=b):
-            (o1, i1), (o2, i2) = _factor(a, over), _factor(b, over)
-            inner = i2 if i1 is None else i1 if i2 is None else mul(i1, i2)
-            return o1 + o2, inner
-        case Bin(op="/", left=a, right=b) if not free_indices(b) & over:
-            outer, inner = _factor(a, over)
-            return [*outer, lambda t: div(t, b)], inner
-    return [], g
-
-
-# ================================================================================================ the adjoint
 
 
 def adjoint(op: BoundOp, wrt: Sequence[str], save: Sequence[str] = ()) -> BoundOp:
@@ -365,233 +97,15 @@ def adjoint(op: BoundOp, wrt: Sequence[str], save: Sequence[str] = ()) -> BoundO
     return _Adjoint(op, wrt, save).build()
 
 
-def _rename(op: BoundOp, names: Mapping[str, str]) -> BoundOp:
-    """The program with outputs and temporaries renamed."""
-    if not names:
-        return op
-
-    def put(t: Tensor) -> Tensor:
-        return replace(t, name=names.get(t.name, t.name))
-
-    return replace(
-        op,
-        outputs=tuple(put(t) for t in op.outputs),
-        temps=tuple(put(t) for t in op.temps),
-        body=tuple(rename_statement(s, names) for s in op.body),
-    )
-
-
-class _Adjoint:
-    def __init__(self, op: BoundOp, wrt: Sequence[str], save: Sequence[str]) -> None:
-        cotangents = cotangent_names(op)
-        self.gradients = gradient_names(op, wrt)
-        # A forward tensor steps aside for an input or output of its name.
-        names = {t.name for t in (*op.inputs, *op.outputs, *op.temps)}
-        mine = {*cotangents.values(), *self.gradients.values()}
-        moved: dict[str, str] = {}
-        for t in (*op.outputs, *op.temps):
-            if t.name in mine:
-                if t.name in save:
-                    raise NotDifferentiable(
-                        f"{op.name}: `{t.name}` cannot be saved: the gradient program has a tensor of this name"
-                    )
-                moved[t.name] = fresh_name(f"{t.name}_f", names | mine | set(moved.values()))
-        self.op = op = _rename(op, moved)
-        self.cotangents = {moved.get(n, n): c for n, c in cotangents.items()}
-        self.tensors = {t.name: t for t in (*op.inputs, *op.outputs, *op.temps)}
-        self.dims = {d.name: d for d in op.dims}
-        known = {t.name for t in op.inputs} | {t.list_of for t in op.inputs}
-        for w in wrt:
-            if w not in known and not any(k == w and not v for k, v in op.key.present):
-                raise NotDifferentiable(
-                    f"{op.name}: no input `{w}` to derive by",
-                    hint=f"it has {', '.join(sorted(n for n in known if n))}",
-                )
-        for n in save:
-            if n not in self.tensors:
-                raise NotDifferentiable(
-                    f"{op.name}: nothing is called `{n}`, which `save` names",
-                    hint=f"it has {', '.join(self.tensors)}",
-                )
-        self.saved = tuple(n for n in dict.fromkeys(save) if self.tensors[n].role != "input")
-        for n in self.gradients:
-            if self.tensors[n].dtype.is_complex:
-                raise NotDifferentiable(
-                    f"{op.name}: `{n}` is {self.tensors[n].dtype}: complex gradients are not there yet"
-                )
-        if not self.gradients:
-            raise NotDifferentiable(
-                f"{op.name}: none of {', '.join(wrt) or 'no inputs'} has a floating dtype here",
-                hint="`grad: {none: …}` says so in the spec",
-            )
-        self.temps: dict[str, Tensor] = {}
-        self.taken = {
-            *self.tensors,
-            *self.dims,
-            *(a.name for a in op.attrs),
-            *self.cotangents.values(),
-            *self.gradients.values(),
-        }
-        for s in op.body:
-            self.taken |= {a.name for a in s.axes} | {n for n, _ in s.reduced}
-        self.out: list[Statement] = []
-        self.gathers: dict[str, list[_Gather]] = defaultdict(list)
-        self.scatters: dict[str, list[_Scatter]] = defaultdict(list)
-        self.writers: dict[str, list[int]] = defaultdict(list)
-        for k, s in enumerate(op.body):
-            self.writers[s.target].append(k)
-        self.own_packs: dict[tuple[str, str], str] = {}
-        self.live = self.find_live(frozenset())
-        # The derivative by a maximum that only guards against overflow is zero: do not follow it.
-        steady = [n for n in maxima(op) if n in self.live and is_shift_free(op, n, self.cotangents)]
-        if steady:
-            self.live = self.find_live(frozenset(steady))
-
-    # ------------------------------------------------------------------------------------------ which tensors matter
-    def carries(
-        self, x: Expr, among: set[str] | frozenset[str], order: list[Expr], seen: dict[Expr, bool]
-    ) -> bool:
-        """Whether a derivative flows from `x` to a load of `among`; `order` gets such parts, children first."""
-        if x in seen:
-            return seen[x]
-        if x.dtype is None or not x.dtype.is_inexact:
-            return False
-        if isinstance(x, Load):
-            found = x.tensor in among
-        else:
-            found = False
-            for c in _carriers(x):
-                found |= self.carries(c, among, order, seen)
-            if found and (x.dtype.is_complex or (isinstance(x, Call) and x.fn in _COMPLEX)):
-                what = f"`{x.fn}`" if isinstance(x, Call) and x.fn in FUNCTIONS else f"a value of {x.dtype}"
-                raise self.no(x, f"complex numbers: the derivative of {what} is not there yet")
-        seen[x] = found
-        if found:
-            order.append(x)
-        return found
-
-    def flow(self, x: Expr, among: set[str] | frozenset[str]) -> list[Expr]:
-        """The distinct parts of `x` that carry a derivative to loads of `among`, children first."""
-        order: list[Expr] = []
-        self.carries(x, among, order, {})
-        return order
-
-    def no(self, at: Expr | Statement | None, what: str) -> NotDifferentiable:
-        span = at.assign.span if isinstance(at, Statement) else at.span if at is not None else None
-        return NotDifferentiable(
-            f"{self.op.name}: {what}",
-            place=span.place if span else None,
-            hint="declare it (`grad: {compute: …}`) or say `grad: {none: why}`",
-        )
-
-    def find_live(self, steady: frozenset[str]) -> frozenset[str]:
-        """Tensors between a wanted input and an output with a cotangent; `steady` ones count as constants."""
-        active = set(self.gradients)
-        edges: list[tuple[str, set[str]]] = []
-        while True:
-            size = len(active)
-            for s in self.op.body:
-                if s.target in steady or not self.tensors[s.target].dtype.is_inexact:
-                    continue
-                if self.flow(s.assign.value, active):
-                    active.add(s.target)
-            if len(active) == size:
-                break
-        for s in self.op.body:
-            if s.target in active:
-                edges.append(
-                    (s.target, {x.tensor for x in self.flow(s.assign.value, active) if isinstance(x, Load)})
-                )
-        useful = set(self.cotangents) & active
-        while True:
-            size = len(useful)
-            for target, read in edges:
-                if target in useful:
-                    useful |= read
-            if len(useful) == size:
-                return frozenset(active & useful)
-
-    # ------------------------------------------------------------------------------------------ names and tensors
-    def fresh(self, base: str) -> str:
-        name = fresh_name(base.replace(".", "_"), self.taken)
-        self.taken.add(name)
-        return name
-
-    def temp(
-        self, scope: _Scope, base: str, value: Expr, names: Iterable[str], reduced: Sequence[Axis] = ()
-    ) -> Load:
-        """A helper statement over the axes `names`; its load at those indices."""
-        wanted = set(names) | ({scope.recur} if scope.recur else set())
-        axes = scope.pick(wanted)
-        assert value.dtype is not None
-        name = self.fresh(base)
-        self.temps[name] = Tensor(name, value.dtype, tuple(DimUse(a.extent, a.pack) for a in axes), "temp")
-        index = tuple(ref(a) for a in axes)
-        scope.emit.append(statement(name, index, value, axes, reduced=reduced, recur=scope.recur))
-        return Load(name, index, dtype=value.dtype)
-
-    def own_pack(self, pack: str, tensor: str) -> Expr:
-        """The pack of an input's own axes, where a broadcast pack stands for the joined shape."""
-        name = self.own_packs.get((pack, tensor))
-        if name is None:
-            name = self.own_packs[(pack, tensor)] = self.fresh(f"{pack}_{tensor}")
-        return Name(name, kind="pack", dtype=DType.I64)
-
-    def own_dims(self, t: Tensor) -> tuple[DimUse, ...]:
-        """The dims of an input's gradient: its own, also along a broadcast pack."""
-        if t.expand:  # its shape is no matter of packs: `like` says it
-            return t.dims
-        out: list[DimUse] = []
-        for d in t.dims:
-            if (
-                t.role == "input"
-                and d.pack
-                and isinstance(d.extent, Name)
-                and self.dims[d.extent.id].broadcast
-            ):
-                d = replace(d, extent=self.own_pack(d.extent.id, t.name))
-            out.append(d)
-        return tuple(out)
-
-    def gatherable(self, load: Load, scope: _Scope) -> bool:
-        """Whether the load walks the whole tensor, each element at one index."""
-        names = plain_indices(load.index)
-        if names is None:
-            return False
-        t = self.tensors[load.tensor]
-        if t.role == "input" and t.expand:
-            return False
-        dims = [d for d in t.dims if not d.keep]
-        for n, d in zip(names, dims, strict=True):
-            if scope.axes[n].extent != d.extent:
-                return False
-            if (
-                t.role == "input"
-                and d.pack
-                and isinstance(d.extent, Name)
-                and self.dims[d.extent.id].broadcast
-            ):
-                return False
-        return True
-
-    def canonical_axes(self, t: Tensor, dims: Sequence[DimUse], names: Sequence[str] | None) -> list[Axis]:
-        """Axes that walk `t`, called as in `names` where that is given."""
-        mine = [d for d in dims if not d.keep]
-        if names is None:
-            for k in self.writers.get(t.name, ()):
-                names = plain_indices(self.op.body[k].assign.target.index)
-                if names is not None:
-                    break
-        if names is None:
-            names = [fresh_name(f"i{k}", self.taken) for k in range(len(mine))]
-        return [Axis(n, d.extent, d.pack) for n, d in zip(names, mine, strict=True)]
+class _Adjoint(Push):
+    """Reads the statements of one program backwards."""
 
     # ------------------------------------------------------------------------------------------ cotangents of tensors
     def seed(self, name: str, index: Sequence[Expr]) -> Expr | None:
         cot = self.cotangents.get(name)
         if cot is None:
             return None
-        return _wide(Load(cot, tuple(index), dtype=self.tensors[name].dtype))
+        return widened(Load(cot, tuple(index), dtype=self.tensors[name].dtype))
 
     def finish(self, name: str) -> Access | None:
         """Write the statements of the cotangent of `name`, whose readers are all behind us; None when it is zero."""
@@ -624,8 +138,8 @@ class _Adjoint:
         name: str,
         dtype: DType,
         dims: Sequence[DimUse],
-        gathers: Sequence[_Gather],
-        scatters: Sequence[_Scatter],
+        gathers: Sequence[Gather],
+        scatters: Sequence[Scatter],
         *,
         base: bool,
     ) -> None:
@@ -639,7 +153,7 @@ class _Adjoint:
         for c in gathers:
             parts.append(rename_indices(c.g, dict(zip(c.names, index, strict=True))))
         if parts or base or not scatters:
-            value = _total(parts) if parts else num(0, accum(dtype))
+            value = total_of(parts) if parts else num(0, accum(dtype))
             self.out.append(statement(name, index, cast(value, dtype), axes))
         for u in scatters:
             self.out.append(statement(name, u.index, u.g, u.axes, mode="+=", guard=u.guard))
@@ -662,259 +176,6 @@ class _Adjoint:
         axes = self.canonical_axes(t, dims, gathers[0].names if gathers else None)
         index = tuple(ref(a) for a in axes)
         self.out.append(statement(target, index, cast(Load(d_name, index, dtype=acc), t.dtype), axes))
-
-    # ------------------------------------------------------------------------------------------ expressions
-    def scope(self, s: Statement) -> _Scope:
-        axes = {a.name: a for a in s.axes} | dict(s.reduced)
-        return _Scope(axes, frozenset(a.name for a in s.axes), self.out, s.target, span=s.assign.span)
-
-    def backprop(
-        self,
-        scope: _Scope,
-        value: Expr,
-        term: _Term,
-        among: frozenset[str],
-        own: Load | None,
-        leaf: Leaf,
-        whole: Callable[[Load, _Scope], bool],
-    ) -> None:
-        """Push the cotangent `term` of `value` down to its loads of `among`.  `own`: where the value is stored."""
-        order = self.flow(value, among)
-        if not order:
-            return
-        carrying = set(order)
-        waiting: dict[Expr, list[_Term]] = {value: [term]}
-        for node in reversed(order):
-            terms = waiting.pop(node, None)
-            if not terms:
-                continue
-            for t in _merge([self.narrow(scope, t, node, whole) for t in terms]):
-                if isinstance(node, Load):
-                    leaf(scope, node, t)
-                    continue
-                for part, g, guards in self.push(scope, node, t, carrying, own if node is value else None):
-                    axes = t.axes
-                    if isinstance(node, Reduce):
-                        axes |= {d.id for d in node.indices}
-                    if not is_zero(g):
-                        waiting.setdefault(part, []).append(
-                            _Term(cast(g, _acc(part)), (*t.guards, *guards), axes)
-                        )
-
-    def narrow(self, scope: _Scope, t: _Term, node: Expr, whole: Callable[[Load, _Scope], bool]) -> _Term:
-        """The term summed over the axes that `node` does not depend on."""
-        over = t.axes - free_indices(node)
-        if not over:
-            return t
-        last = isinstance(node, Load) and whole(node, scope)
-        # A condition that ties summed to remaining indices goes into the sum, and is lost outside of it: fine where
-        # nothing but the sum is used from here on.
-        tied = any(free_indices(c) & over and free_indices(c) - over for c in t.guards)
-        if tied and not last:
-            return t
-        outer: list[Callable[[Expr], Expr]] = []
-        inner: Expr | None = t.g
-        if not tied:
-            outer, inner = _factor(t.g, over)
-        body = _guarded(inner if inner is not None else _n(1, t.g), t.guards)
-        axes = scope.pick(over)
-        total: Expr = self.temp(
-            scope, f"d_{scope.name}_sum", reduction("sum", axes, body), free_indices(body) - over, axes
-        )
-        for f in outer:
-            total = f(total)
-        guards = () if last and not outer else tuple(c for c in t.guards if not free_indices(c) & over)
-        return _Term(total, guards, t.axes - over)
-
-    def leaf(self, scope: _Scope, load: Load, t: _Term) -> None:
-        if self.gatherable(load, scope):
-            names = plain_indices(load.index)
-            assert names is not None and not t.axes - set(names)
-            self.gathers[load.tensor].append(_Gather(names, _guarded(t.g, t.guards)))
-            return
-        guard = land(*t.guards) if t.guards else None
-        axes = tuple(scope.pick(t.axes | free_indices(load)))
-        self.scatters[load.tensor].append(_Scatter(load.index, t.g, guard, axes))
-
-    def value(self, scope: _Scope, x: Expr, t: _Term, own: Load | None, *, twice: bool) -> Expr:
-        """The forward value of `x`, widened: where it is stored, or anew (with a name when that saves calls)."""
-        if own is not None:
-            return _wide(own)
-        inner = any(is_costly(c) for part in children(x) for c in walk(part))
-        plain = all(plain_indices(ld.index) is not None for ld in loads(x))
-        if (
-            not (twice or inner)
-            or not free_indices(x) <= scope.free
-            or (t.guards and not plain)
-            or scope.recur
-        ):
-            return _wide(x)
-        return _wide(self.named(scope, x))
-
-    def named(self, scope: _Scope, x: Expr) -> Expr:
-        """A load of a helper that holds `x`, calls inside it named first."""
-        if x not in scope.values:
-
-            def put(e: Expr) -> Expr:
-                return self.named(scope, e) if is_costly(e) else map_children(e, put)
-
-            scope.values[x] = self.temp(scope, f"{scope.name}_value", map_children(x, put), free_indices(x))
-        return scope.values[x]
-
-    def push(
-        self,
-        scope: _Scope,
-        x: Expr,
-        t: _Term,
-        carrying: set[Expr],
-        own: Load | None,
-    ) -> list[tuple[Expr, Expr, tuple[Expr, ...]]]:
-        """(part, its cotangent, further conditions) for each part of `x` that carries a derivative."""
-        g = t.g
-        ways = sum(1 for c in _carriers(x) if c in carrying)
-        deep = depth(g) >= _SHARE_DEPTH
-        heavy = ways > 1 and _weight(g) >= _SHARE_FROM and t.axes <= scope.free and not isinstance(x, Select)
-        if deep or heavy:
-            g = self.temp(scope, f"d_{scope.name}_part", _guarded(g, t.guards), t.axes)
-        out: list[tuple[Expr, Expr, tuple[Expr, ...]]] = []
-
-        def give(part: Expr, cotangent: Callable[[], Expr], *guards: Expr) -> None:
-            if part in carrying:
-                out.append((part, cotangent(), guards))
-
-        match x:
-            case Un(op="-", x=a):
-                give(a, lambda: neg(g))
-            case Bin(op="+", left=a, right=b):
-                give(a, lambda: g)
-                give(b, lambda: g)
-            case Bin(op="-", left=a, right=b):
-                give(a, lambda: g)
-                give(b, lambda: neg(g))
-            case Bin(op="*", left=a, right=b):
-                give(a, lambda: mul(g, _wide(b)))
-                give(b, lambda: mul(g, _wide(a)))
-            case Bin(op="/", left=a, right=b):
-                give(a, lambda: div(g, _wide(b)))
-                give(b, lambda: neg(mul(div(g, _wide(b)), self.value(scope, x, t, own, twice=False))))
-            case Bin(op="%", left=a, right=b):
-                give(a, lambda: g)
-                give(b, lambda: neg(mul(g, call("floor", div(_wide(a), _wide(b))))))
-            case Bin(op="**", left=a, right=b) | Call(fn="pow", args=(a, b)):
-                give(a, lambda: _power_base(a, b, g))
-                give(b, lambda: self.power_exponent(scope, x, a, b, t, own))
-            case Select(test=test, then=a, other=b):
-                give(a, lambda: g, test)
-                give(b, lambda: g, lnot(test))
-            case Reduce():
-                out += self.reduction(scope, x, t, own)
-            case Call(args=(a,)) if _is_cast(x):
-                give(a, lambda: g)
-            case Call(fn="atan2", args=(a, b)):
-                u, v = _wide(a), _wide(b)
-                square = add(mul(u, u), mul(v, v))
-                give(a, lambda: mul(g, div(v, square)))
-                give(b, lambda: neg(mul(g, div(u, square))))
-            case Call(fn="fmod", args=(a, b)):
-                give(a, lambda: g)
-                give(b, lambda: neg(mul(g, call("trunc", div(_wide(a), _wide(b))))))
-            case Call(fn="max" | "min" as fn, args=args):
-                out += self.extremum(fn, x, args, g, carrying)
-            case Call(fn="fmax" | "fmin" as fn, args=(a, b)):
-                first = lor(cmp(">=" if fn == "fmax" else "<=", a, b), call("isnan", b, dtype=DType.BOOL))
-                give(a, lambda: g, first)
-                give(b, lambda: g, lnot(first))
-            case Call(fn=fn, args=(a,)) if fn in _PARTIALS:
-                give(
-                    a,
-                    lambda: _PARTIALS[fn](
-                        _wide(a), self.value(scope, x, t, own, twice=fn in _VALUE_TWICE), g
-                    ),
-                )
-            case _:
-                raise self.no(x, f"no derivative of `{type(x).__name__}`")
-        return out
-
-    def power_exponent(self, scope: _Scope, x: Expr, a: Expr, b: Expr, t: _Term, own: Load | None) -> Expr:
-        """`y * log(a)`; 0 where a power of 0 stays 0."""
-        wide = _wide(a)
-        d = mul(t.g, mul(self.value(scope, x, t, own, twice=False), call("log", wide)))
-        still = land(cmp("==", wide, _n(0, wide)), cmp(">=", b, num(0, b.dtype or DType.F64)))
-        return select(still, _n(0, t.g), d)
-
-    def extremum(
-        self,
-        fn: str,
-        x: Expr,
-        args: tuple[Expr, ...],
-        g: Expr,
-        carrying: set[Expr],
-    ) -> list[tuple[Expr, Expr, tuple[Expr, ...]]]:
-        """max and min of arguments: shared evenly between those that are equal."""
-        out: list[tuple[Expr, Expr, tuple[Expr, ...]]] = []
-        if len(args) == 2:
-            for a, b in (args, args[::-1]):
-                if a in carrying:
-                    loses = cmp("<" if fn == "max" else ">", a, b)
-                    out.append((a, select(cmp("==", a, b), mul(_n(0.5, g), g), g), (lnot(loses),)))
-            return out
-        count = _one_if(cmp("==", args[0], x))
-        for a in args[1:]:
-            count = add(count, _one_if(cmp("==", a, x)))
-        return [(a, div(g, _number_of(count, _acc(g))), (cmp("==", a, x),)) for a in args if a in carrying]
-
-    # ------------------------------------------------------------------------------------------ reductions
-    def stored(self, scope: _Scope, x: Reduce, own: Load | None) -> Expr:
-        if own is not None:
-            return own
-        if x not in scope.values:
-            axes = [scope.axes[d.id] for d in x.indices]
-            scope.values[x] = self.temp(scope, f"{scope.name}_{x.kind}", x, free_indices(x), axes)
-        return scope.values[x]
-
-    def reduction(
-        self, scope: _Scope, x: Reduce, t: _Term, own: Load | None
-    ) -> list[tuple[Expr, Expr, tuple[Expr, ...]]]:
-        body, acc = x.body, _acc(t.g)
-        axes = [scope.axes[d.id] for d in x.indices]
-        free = free_indices(x)
-        match x.kind:
-            case "sum":
-                return [(body, t.g, ())]
-            case "max" | "min":
-                best = self.stored(scope, x, own)
-                hit = cmp("==", body, best)
-                count = self.temp(
-                    scope, f"{scope.name}_ties", reduction("sum", axes, _one_if(hit)), free, axes
-                )
-                return [(body, div(t.g, _number_of(count, acc)), (hit,))]
-        v = _wide(body)
-        zero = cmp("==", body, num(0, body.dtype or acc))
-        rest = self.temp(
-            scope, f"{scope.name}_nonzero", reduction("prod", axes, select(zero, num(1, acc), v)), free, axes
-        )
-        many = self.temp(scope, f"{scope.name}_zeros", reduction("sum", axes, _one_if(zero)), free, axes)
-        zeros = self.temp(
-            scope, f"{scope.name}_zero", reduction("sum", axes, select(zero, v, num(0, acc))), free, axes
-        )
-        return [(body, mul(t.g, _others(v, zero, rest, many, zeros)), ())]
-
-    # ------------------------------------------------------------------------------------------ statements
-    def own_value(self, s: Statement) -> Load | None:
-        """The load of what the statement stored, when that is its value and nothing else."""
-        a, t = s.assign, self.tensors[s.target]
-        if (
-            a.mode != "="
-            or a.guard is not None
-            or len(self.writers[s.target]) > 1
-            or a.value.dtype is not t.dtype
-        ):
-            return None
-        names = plain_indices(a.target.index)
-        # Along an index that the value does not depend on, its cotangent has been summed: the load would bring it back.
-        if names is None or not set(names) <= free_indices(a.value):
-            return None
-        return Load(s.target, a.target.index, dtype=t.dtype)
 
     def run(self) -> None:
         body = self.op.body
@@ -972,27 +233,27 @@ class _Adjoint:
             case "max" | "min":
                 value = self.plain_value(scope, value)
                 best = Load(s.target, a.target.index, dtype=self.tensors[s.target].dtype)
-                g = div(g, _number_of(Load(helpers[0], a.target.index, dtype=DType.I64), _acc(g)))
+                g = div(g, number_of(Load(helpers[0], a.target.index, dtype=DType.I64), acc_dtype(g)))
                 guards += (cmp("==", value, best),)
             case "*=":
                 value = self.plain_value(scope, value)
-                v = _wide(value)
+                v = widened(value)
                 rest, many, zeros = (Load(h, a.target.index, dtype=self.temps[h].dtype) for h in helpers)
                 g = mul(
                     g,
-                    _others(
+                    product_of_others(
                         v, cmp("==", value, num(0, value.dtype or v.dtype or DType.F64)), rest, many, zeros
                     ),
                 )
             case _:
                 raise self.no(s, f"no derivative of updates by `{mode}`")
-        term = _Term(g, guards, scope.free)
+        term = Term(g, guards, scope.free)
         self.backprop(scope, a.value, term, self.live, self.own_value(s), self.leaf, self.gatherable)
 
     def update_modes(self, name: str) -> list[str]:
         return [self.op.body[k].assign.mode for k in self.writers[name] if self.op.body[k].assign.mode != "="]
 
-    def plain_value(self, scope: _Scope, value: Expr) -> Expr:
+    def plain_value(self, scope: Scope, value: Expr) -> Expr:
         """The value of a statement, as something that may stand in an expression."""
         return self.stored(scope, value, None) if isinstance(value, Reduce) else value
 
@@ -1031,7 +292,7 @@ class _Adjoint:
                 n = helper(f"{name}_last", DType.I64)
                 axes = self.canonical_axes(t, dims, None)
                 self.out.append(statement(n, tuple(ref(x) for x in axes), num(-1, DType.I64), axes))
-                copy(s, n, "max", _position(s.axes))
+                copy(s, n, "max", position_among(s.axes))
                 out.append(n)
             return tuple(out)
         if modes[0] in ("max", "min"):
@@ -1039,7 +300,7 @@ class _Adjoint:
             for s in statements:
                 v = self.plain_value(self.scope(s), s.assign.value)
                 best = Load(name, s.assign.target.index, dtype=t.dtype)
-                copy(s, n, "+=", _one_if(cmp("==", v, best)))
+                copy(s, n, "+=", one_if(cmp("==", v, best)))
             return (n,)
         assert modes[0] == "*="
         rest, many, zeros = (
@@ -1050,9 +311,9 @@ class _Adjoint:
         for s in statements:
             v = self.plain_value(self.scope(s), s.assign.value)
             zero = cmp("==", v, num(0, v.dtype or acc))
-            copy(s, rest, "*=", select(zero, num(1, acc), _wide(v)))
-            copy(s, many, "+=", _one_if(zero))
-            copy(s, zeros, "+=", select(zero, _wide(v), num(0, acc)))
+            copy(s, rest, "*=", select(zero, num(1, acc), widened(v)))
+            copy(s, many, "+=", one_if(zero))
+            copy(s, zeros, "+=", select(zero, widened(v), num(0, acc)))
         return rest, many, zeros
 
     def survives(self, s: Statement, last: tuple[str, ...]) -> tuple[Expr, ...]:
@@ -1062,7 +323,7 @@ class _Adjoint:
         index = s.assign.target.index
         out: list[Expr] = []
         if me >= 0:
-            out.append(cmp("==", Load(last[me], index, dtype=DType.I64), _position(s.axes)))
+            out.append(cmp("==", Load(last[me], index, dtype=DType.I64), position_among(s.axes)))
         for n in last[me + 1 :]:
             out.append(cmp("<", Load(n, index, dtype=DType.I64), num(0, DType.I64)))
         return tuple(out)
@@ -1120,7 +381,7 @@ class _Adjoint:
                 tuple(replace(d, at=None) for d in t.dims if not d.keep),
                 "temp",
             )
-        inside: dict[str, list[_Gather]] = defaultdict(list)
+        inside: dict[str, list[Gather]] = defaultdict(list)
         helpers: dict[str, list[Statement]] = {}
 
         def step(load: Load) -> int:
@@ -1136,19 +397,19 @@ class _Adjoint:
             k = spot[load.tensor]
             return (*load.index[:k], back, *load.index[k + 1 :])
 
-        def whole(load: Load, scope: _Scope) -> bool:
+        def whole(load: Load, scope: Scope) -> bool:
             return self.gatherable(replace(load, index=at_step(load)), scope)
 
-        def leaf(scope: _Scope, load: Load, term: _Term) -> None:
+        def leaf(scope: Scope, load: Load, term: Term) -> None:
             if not whole(load, scope):
                 raise self.no(load, f"`{load.tensor}` is read at computed places inside its recurrence")
             index = plain_indices(at_step(load))
             assert index is not None
-            c, g = step(load), _guarded(term.g, term.guards)
+            c, g = step(load), guarded(term.g, term.guards)
             if c:
                 shifted = rename_indices(g, {r.name: Bin("-", back, num(c, DType.I64), dtype=DType.I64)})
-                g = select(cmp(">=", back, num(c, DType.I64)), shifted, _n(0, g))
-            inside[load.tensor].append(_Gather(index, g))
+                g = select(cmp(">=", back, num(c, DType.I64)), shifted, num_like(0, g))
+            inside[load.tensor].append(Gather(index, g))
 
         for s in members:
             axes = {
@@ -1156,7 +417,7 @@ class _Adjoint:
                 for n, a in self.scope(s).axes.items()
             }
             helpers[s.target] = []
-            scope = _Scope(
+            scope = Scope(
                 axes,
                 frozenset(r.name if a.name == t_name else a.name for a in s.axes),
                 helpers[s.target],
@@ -1167,7 +428,7 @@ class _Adjoint:
             index = tuple(back if n == spot[s.target] else e for n, e in enumerate(s.assign.target.index))
             g = Load(held[s.target], index, dtype=accum(self.tensors[s.target].dtype))
             value = rename_indices(s.assign.value, {t_name: now})
-            self.backprop(scope, value, _Term(g, (), scope.free), names, None, leaf, whole)
+            self.backprop(scope, value, Term(g, (), scope.free), names, None, leaf, whole)
         for s in reversed(members):
             u = s.target
             plain = plain_indices(s.assign.target.index)
@@ -1179,7 +440,7 @@ class _Adjoint:
                 [] if take is None else [take(tuple(now if k == spot[u] else e for k, e in enumerate(index)))]
             )
             parts += [rename_indices(c.g, dict(zip(c.names, index, strict=True))) for c in inside[u]]
-            value = _total(parts) if parts else num(0, accum(self.tensors[u].dtype))
+            value = total_of(parts) if parts else num(0, accum(self.tensors[u].dtype))
             self.out.append(statement(held[u], index, value, mine, recur=r.name))
             self.out += helpers[u]
         for s in reversed(members):
@@ -1189,7 +450,7 @@ class _Adjoint:
             self.backprop(
                 scope,
                 s.assign.value,
-                _Term(g, (), scope.free),
+                Term(g, (), scope.free),
                 self.live - names,
                 self.own_value(s),
                 self.leaf,
@@ -1391,189 +652,3 @@ def _solve_dims(
         ranked.add(d.name)
         out.append(replace(d, sources=tuple(found), broadcast=d.broadcast and len(found) > 1))
     return out, None
-
-
-def _power_base(a: Expr, b: Expr, g: Expr) -> Expr:
-    """`g * b * a ** (b - 1)`; 0 where b is 0."""
-    x = _wide(a)
-    if isinstance(b, Num):
-        n = b.value
-        if n == 0:
-            return _n(0, g)
-        if n == 1:
-            return g
-        if n == 2:
-            return mul(g, mul(_n(2, g), x))
-        lower = num(n - 1, b.dtype or DType.F64)
-        return mul(g, mul(_n(n, g), Bin("**", x, lower, dtype=g.dtype)))
-    e = _wide(b)
-    one = num(1, b.dtype or DType.F64)
-    power = Bin("**", x, cast(Bin("-", b, one, dtype=b.dtype), _acc(b)), dtype=g.dtype)
-    return select(cmp("==", b, num(0, b.dtype or DType.F64)), _n(0, g), mul(g, mul(cast(e, _acc(g)), power)))
-
-
-def _others(v: Expr, zero: Expr, rest: Expr, many: Expr, zeros: Expr) -> Expr:
-    """The product of all factors but `v`: of those not 0 `rest` is the product, of the others `many` the number.
-
-    `zeros` is the sum of these: 0, with the derivatives that make second derivatives right where a factor is 0.
-    """
-
-    def count(k: int) -> Expr:
-        return cmp("==", many, num(k, DType.I64))
-
-    o = _n(0, v)
-    when_zero = select(count(1), rest, select(count(2), mul(rest, sub(zeros, v)), o))
-    quotient = div(rest, v)
-    when_not = select(count(0), quotient, select(count(1), mul(quotient, zeros), o))
-    return select(zero, when_zero, when_not)
-
-
-def _one_if(test: Expr) -> Expr:
-    """For counting: exact, as an integer."""
-    return select(test, num(1, DType.I64), num(0, DType.I64))
-
-
-def _number_of(ties: Expr, dtype: DType) -> Expr:
-    """A count of ties to divide by.  It is 0 only beside nan, and where the oracle cannot tell whether values tie."""
-    return cast(call("max", ties, num(1, DType.I64)), dtype)
-
-
-def _position(axes: Sequence[Axis]) -> Expr:
-    """Row-major position of a statement's indices: which of its writes comes when."""
-    out: Expr | None = None
-    for a in axes:
-        if a.pack:
-            assert isinstance(a.extent, Name)
-            here: Expr = Call("linear", (ref(a),), dtype=DType.I64)
-            size: Expr = Fold("prod", a.extent, dtype=DType.I64)
-        else:
-            here, size = ref(a), a.extent
-        out = here if out is None else Bin("+", Bin("*", out, size, dtype=DType.I64), here, dtype=DType.I64)
-    return out if out is not None else num(0, DType.I64)
-
-
-# ================================================================================================ cost
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Operations of a program at given extents: additions and the like; calls (exp …); elements of temporaries."""
-
-    plain: int = 0
-    calls: int = 0
-    elements: int = 0
-
-    @property
-    def total(self) -> int:
-        """One call counts as eight plain operations."""
-        return self.plain + _WEIGHT_OF_CALL * self.calls
-
-
-Sizes = Mapping[str, int | Sequence[int]]
-
-
-def cost(op: BoundOp, sizes: Sizes, attrs: Mapping[str, int | float] | None = None) -> Cost:
-    """What `op` costs at `sizes` (dim -> extent, pack -> extents) when nothing is computed more often than needed.
-
-    Each part of a statement counts once for each value of the indices it depends on; conditions narrow nothing.
-    """
-    extents: dict[str, int | tuple[int, ...]] = {
-        k: int(v) if isinstance(v, int) else tuple(int(e) for e in v) for k, v in sizes.items()
-    }
-    values = dict(attrs or {})
-    for d in op.dims:
-        if d.name not in extents and d.expr is not None:
-            extents[d.name] = _extent(d.expr, extents, values)
-    plain = calls = elements = 0
-    for s in op.body:
-        axes = {a.name: a.extent for a in s.axes} | {n: a.extent for n, a in s.reduced}
-        size = {n: _extent(e, extents, values) for n, e in axes.items()}
-
-        def times(names: Iterable[str], size: dict[str, int] = size) -> int:
-            return math.prod(size[n] for n in names)
-
-        seen: set[Expr] = set()
-
-        def count(x: Expr, seen: set[Expr] = seen, times: Callable[[Iterable[str]], int] = times) -> None:
-            nonlocal plain, calls
-            if x in seen:
-                return
-            seen.add(x)
-            match x:
-                case Load() | Decl() | Star():
-                    return
-                case Reduce(body=b, indices=ds):
-                    plain += times(free_indices(x) | {d.id for d in ds})
-                    count(b)
-                    return
-                case Call(fn=fn) if fn in FUNCTIONS and FUNCTIONS[fn].ulp > 0.5:
-                    calls += times(free_indices(x))
-                case Bin() | Un() | Call() | Select() if (
-                    x.dtype is not None and x.dtype.is_inexact and not _is_cast(x)
-                ):
-                    plain += times(free_indices(x))
-            for c in children(x):
-                count(c)
-
-        for e in (s.assign.value, *([s.assign.guard] if s.assign.guard is not None else [])):
-            count(e)
-        if s.assign.mode != "=":
-            plain += times(a.name for a in s.axes)
-    for t in op.temps:
-        elements += math.prod(_extent(d.extent, extents, values) for d in t.dims if not d.keep)
-    return Cost(plain, calls, elements)
-
-
-def _extent(x: Expr, sizes: Mapping[str, int | tuple[int, ...]], attrs: Mapping[str, int | float]) -> int:
-    """The value of an extent; of a pack, the product of its axes."""
-    match x:
-        case Num(value=v):
-            return int(v)
-        case Name(id=n) if n in sizes:
-            have = sizes[n]
-            return have if isinstance(have, int) else math.prod(have)
-        case Name(id=n) if n in attrs:
-            return int(attrs[n])
-        case Item(id=n, lane=k) if f"{n}[{k}]" in attrs:
-            return int(attrs[f"{n}[{k}]"])
-        case Fold(kind="prod", body=b):
-            return _extent(b, sizes, attrs)
-        case Un(op="-", x=a):
-            return -_extent(a, sizes, attrs)
-        case Bin(op=op, left=a, right=b):
-            u, v = _extent(a, sizes, attrs), _extent(b, sizes, attrs)
-            match op:
-                case "+":
-                    return u + v
-                case "-":
-                    return u - v
-                case "*":
-                    return u * v
-                case "//":
-                    return u // v
-                case "%":
-                    return u % v
-        case Call(fn="max", args=args):
-            return max(_extent(a, sizes, attrs) for a in args)
-        case Call(fn="min", args=args):
-            return min(_extent(a, sizes, attrs) for a in args)
-    raise ValueError(f"no value for the extent `{x!r}`")
-
-
-def check_cost(
-    forward: BoundOp,
-    gradient: BoundOp,
-    sizes: Sizes,
-    attrs: Mapping[str, int | float] | None = None,
-    *,
-    factor: float = 4.0,
-) -> float:
-    """Cost of the gradient over that of the forward.  Raises GradError when it is more than `factor`."""
-    f, g = cost(forward, sizes, attrs), cost(gradient, sizes, attrs)
-    ratio = g.total / max(f.total, 1)
-    if ratio > factor:
-        raise GradError(
-            f"{gradient.name} costs {ratio:.1f} times its forward ({g.total} operations against {f.total})",
-            hint="save more (`grad: {save: […]}`), or declare the gradient",
-        )
-    return ratio

@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opwright.generator import grad
 from opwright.generator.bind import bind, bind_grad, rebind
 from opwright.generator.bind_key import key_for_call, keys_of
 from opwright.generator.bound import BoundOp, show_bound, show_statements
-from opwright.generator.errors import DomainError
+from opwright.generator.errors import DomainError, GradError
 from opwright.generator.expr import parse_statements
-from opwright.generator.grad import NotDifferentiable, adjoint, check_cost, cost, with_saved
+from opwright.generator.grad import adjoint, with_saved
+from opwright.generator.grad_cost import check_cost, cost
+from opwright.generator.grad_push import cotangent_names, gradient_names
+from opwright.generator.grad_rules import NotDifferentiable
 from opwright.generator.normal import classify, normalise, verify
 from opwright.generator.spec import OpSpec, Registry, load_spec, load_spec_text
 from opwright.generator.types import DType, Operand
@@ -82,7 +84,7 @@ def flat(inputs: Inputs) -> dict[str, Array]:
 
 
 def cotangents(op: BoundOp, values: Mapping[str, Array], rng: np.random.Generator) -> dict[str, Array]:
-    return {d: rng.standard_normal(values[n].shape) for n, d in grad.cotangent_names(op).items()}
+    return {d: rng.standard_normal(values[n].shape) for n, d in cotangent_names(op).items()}
 
 
 def difference(
@@ -95,7 +97,7 @@ def difference(
     step: float = 1e-6,
 ) -> float:
     """The central difference of sum(dy * y) when one input moves along a direction."""
-    cot = grad.cotangent_names(op)
+    cot = cotangent_names(op)
 
     def loss(x: Array) -> float:
         out = run(op, {**inputs, name: x}, attrs)
@@ -149,7 +151,7 @@ def check(
     verify(g)
     assert g.name == f"{op.name}.grad"
     got = evaluate(op, g, given, attrs, dys, save)
-    names = grad.gradient_names(op, wrt)
+    names = gradient_names(op, wrt)
     assert {t.name for t in g.outputs} == set(names.values())
     for n, d in names.items():
         assert got[d].shape == given[n].shape
@@ -605,7 +607,7 @@ def test_a_declared_gradient_is_derived_again(registry: Specs) -> None:
     op, attrs = normal(spec, {"x": x})
     first = normalise(bind_grad(spec, op.key))
     given = {"x": x, "y": run(op, {"x": x}, attrs)["y"], "dy": normal_data(2, 3, seed=4)}
-    assert grad.gradient_names(first, ["y", "dy"]) == {"y": "dy_1", "dy": "ddy"}
+    assert gradient_names(first, ["y", "dy"]) == {"y": "dy_1", "dy": "ddy"}
     check(first, given, attrs, ["y", "dy"], second=False)
 
 
@@ -807,7 +809,7 @@ def test_cost_counts_each_part_as_often_as_its_indices_ask(registry: Specs) -> N
 
 def test_a_gradient_that_costs_too_much_is_refused(registry: Specs) -> None:
     op, _ = normal(registry.get("softmax"), {"x": normal_data(2, 3)})
-    with pytest.raises(grad.GradError, match="times its forward"):
+    with pytest.raises(GradError, match="times its forward"):
         check_cost(op, adjoint(op, ["x"]), {"B": (2,), "N": 3}, factor=1.0)
 
 

@@ -20,7 +20,8 @@ from levels import reads_back
 
 from opwright.generator.bound import BoundOp, KernelText
 from opwright.generator.emit import emit
-from opwright.generator.grad import adjoint, cotangent_names, gradient_names
+from opwright.generator.grad import adjoint
+from opwright.generator.grad_push import cotangent_names, gradient_names
 from opwright.generator.loops import verify as verify_loops
 from opwright.generator.lower import lower
 from opwright.generator.normal import verify

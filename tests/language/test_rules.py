@@ -23,7 +23,8 @@ from opwright.generator.bind import bind
 from opwright.generator.bind_key import key_for_call, keys_of
 from opwright.generator.emit import emit
 from opwright.generator.errors import SpecError
-from opwright.generator.grad import adjoint, cost
+from opwright.generator.grad import adjoint
+from opwright.generator.grad_cost import cost
 from opwright.generator.loops import show_loops
 from opwright.generator.lower import lower
 from opwright.generator.normal import classify, normalise, verify

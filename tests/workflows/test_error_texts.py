@@ -195,7 +195,8 @@ def provoke_EvidenceError(here: Here) -> None:
 
 
 def provoke_GradError(here: Here) -> None:
-    from opwright.generator.grad import adjoint, check_cost
+    from opwright.generator.grad import adjoint
+    from opwright.generator.grad_cost import check_cost
 
     spec = here.spec(("A(x[*B]) * A(by)", "exp(exp(A(x[*B])))"))
     op = normalise(bind(spec, keys_of(spec, [F32])[0]))
