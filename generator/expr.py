@@ -4,7 +4,7 @@ One family of nodes serves the Spec, Bound and Normal levels: a node is born unt
 kind); `bind.py` resolves names and fills dtypes; `normal.py` rewrites without new node kinds.
 
 May import: errors.  To add a function of the language: a row in `FUNCTIONS` here, its typing rule in `bind_types.py`,
-its value and radius in `validators/oracle.py`, its derivative in `grad_rules.py`, its text in `emit/c_like.py`.
+its value and radius in `validators/oracle.py`, its derivative in `grad_rules.py`, its text in `emit/c_expr.py`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The symbol is `ow_` and a hash of the text without comments, the helper headers 
 the same meaning
 printed the same way has the same name on every machine.
 
-May import: bound, loops, plan, types, c_like, cpu, cuda, `opwright.resources`.  To add a dialect: see cpu.py.
+May import: bound, loops, plan, types, c_expr, cpu, cuda, `opwright.resources`.  To add a dialect: see cpu.py.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ... import resources
 from ..bound import BoundOp, KernelText
 from ..errors import LowerError
 from ..lower import lower
-from .c_like import SPECIAL
+from .c_expr import SPECIAL
 from .cpu import DIALECTS, print_cpu
 from .cuda import ARCHITECTURES, CudaText, print_cuda
 

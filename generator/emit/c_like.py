@@ -1,45 +1,27 @@
-"""Loop -> C: one printer for expressions and statements; a dialect overrides strings.
+"""Loop -> C: one printer for statements, over that for expressions (c_expr.py); a dialect overrides strings.
 
-The text calls the helpers of runtime/include/opwright/{scalar,kernel}.h, which say once how an odometer
-turns and how a
-sum is blocked.  Half types are stored as 16 bits and computed as float; integers wrap; a product that is
-added is an fma
-where the dialect has one, written out, so that the text decides the result and not the compiler.
+The text calls the helpers of runtime/include/opwright/{scalar,kernel}.h, which say once how an odometer turns and how a
+sum is blocked.
 
-May import: expr, types, bound, loops, errors.  To add a function: its row in `_FUNCTIONS` (or a case in
-`call`), its text
-in scalar.h.  To add a dialect: a subclass with other strings; nothing here may ask which dialect it is.
+May import: expr, types, bound, loops, normal, errors, c_expr.  To add a statement: a case in `_statement`.  To add a
+dialect: a subclass with other strings; nothing here may ask which dialect it is.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from ..errors import LowerError
 from ..expr import (
-    FUNCTIONS,
-    And,
-    Bin,
-    Call,
-    Cmp,
     Expr,
-    Fold,
-    Item,
-    Name,
-    Not,
     Num,
-    Or,
-    Select,
-    Un,
     walk,
 )
 from ..loops import (
     Accumulate,
     ArgBegin,
     ArgStep,
-    Cell,
     Check,
     Elem,
     Fail,
@@ -47,7 +29,6 @@ from ..loops import (
     If,
     Let,
     Local,
-    LoopProgram,
     LoopStmt,
     Operand,
     ScanBegin,
@@ -60,132 +41,20 @@ from ..loops import (
     Walk,
 )
 from ..normal import identity
-from ..types import DType, rounded
+from ..types import DType
+from .c_expr import ADD, HALF, REL, CExpr, compute_type, dtype_of, storage_type
 
-__all__ = ["CLike", "compute_dtype", "compute_type", "storage_type"]
-
-_COMPUTE = {
-    DType.BOOL: "bool",
-    DType.U8: "uint8_t",
-    DType.I8: "int8_t",
-    DType.I16: "int16_t",
-    DType.I32: "int32_t",
-    DType.I64: "int64_t",
-    DType.F16: "float",
-    DType.BF16: "float",
-    DType.F32: "float",
-    DType.F64: "double",
-    DType.C64: "owk_c64",
-    DType.C128: "owk_c128",
-}
-_STORAGE = _COMPUTE | {DType.BOOL: "uint8_t", DType.F16: "owk_f16", DType.BF16: "owk_bf16"}
-_HALF = (DType.F16, DType.BF16)
-_SMALL = (DType.U8, DType.I8, DType.I16)
-
-#: Those whose helpers are in special.h.
-SPECIAL = frozenset(("erfinv", "lgamma", "digamma", "trigamma", "i0e", "i1e", "gcd"))
-#: Functions with one text per compute type, owk_<name>_<dtype>.
-_FUNCTIONS = frozenset(
-    [
-        "exp",
-        "exp2",
-        "expm1",
-        "log",
-        "log2",
-        "log10",
-        "log1p",
-        "sqrt",
-        "rsqrt",
-        "sin",
-        "cos",
-        "tan",
-        "asin",
-        "acos",
-        "atan",
-        "atan2",
-        "sinh",
-        "cosh",
-        "tanh",
-        "asinh",
-        "acosh",
-        "atanh",
-        "sigmoid",
-        "erf",
-        "erfc",
-        *SPECIAL,
-        "abs",
-        "sign",
-        "floor",
-        "ceil",
-        "trunc",
-        "round",
-        "fmod",
-        "cdiv",
-        "tdiv",
-        "trem",
-        "fmax",
-        "fmin",
-        "order",
-        "conj",
-    ]
-)
-_TESTS = frozenset({"isnan", "isinf", "isfinite", "signbit"})
+__all__ = ["CLike", "moving", "unit_strides"]
 
 
-def compute_type(d: DType) -> str:
-    """The C type of a value."""
-    return _COMPUTE[d]
-
-
-def storage_type(d: DType) -> str:
-    """The C type of an element in memory."""
-    return _STORAGE[d]
-
-
-def compute_dtype(d: DType) -> DType:
-    """What a value of this dtype is computed in."""
-    return DType.F32 if d in _HALF else d
-
-
-def _dtype(x: Expr) -> DType:
-    assert x.dtype is not None, f"{type(x).__name__} has no type"
-    return x.dtype
-
-
-# C's precedences, higher binds tighter.
-_ATOM, _UNARY, _MUL, _ADD, _REL, _EQ, _AND, _OR, _COND = 16, 14, 12, 11, 9, 8, 4, 3, 2
-
-
-def _wrap(text: str, have: int, need: int) -> str:
-    return f"({text})" if have < need else text
-
-
-class CLike:
+class CLike(CExpr):
     """Prints the loops of one program.  `host` True while text for the call's prologue is made: names live
     in `e.`.
     """
 
-    #: Whether a product that is added becomes one fma.
-    fma = True
     #: Before a loop whose iterations are independent.
     ivdep = "OWK_IVDEP"
     inline = "OWK_INLINE "
-
-    def __init__(self, program: LoopProgram) -> None:
-        self.p = program
-        self.host = False
-        self.used: dict[str, str] = {}  # consts of the nest being printed: name -> its definition
-        self.lines: list[str] = []
-        self.pad = ""
-        self.skip = ["return;"]  # how the innermost loop leaves an iteration
-        self.operands: dict[
-            str, tuple[Walk, int, Operand, str]
-        ] = {}  # name -> walk, position, operand, counter of a flat run
-        self.shadows: dict[Stride, str] = {}
-        self.cell = ""  # the text of a contraction's sum, inside its epilogue
-        self.expanded: dict[str, str] = {}  # scalars that are an array over columns: name -> its element
-        self.column = ""  # the counter of columns, in a nest's text by columns
-        self.wide = False  # whether some such text has row buffers, of `e.columns` rows side by side
 
     # -------------------------------------------------------------------------------------------- text
     def line(self, text: str) -> None:
@@ -203,363 +72,6 @@ class CLike:
         self.pad = self.pad[:-2]
         self.line(closing)
 
-    # -------------------------------------------------------------------------------------------- the call's values
-    def env(self, name: str, ctype: str, source: str | None = None) -> str:
-        """A value of the call: `e.name` in the prologue, in a nest a const of that name, taken from `source`."""
-        source = source or f"e.{name}"
-        if self.host:
-            return source
-        self.used[name] = f"const {ctype} {name} = {source};"
-        return name
-
-    def tensor_name(self, t: str) -> str:
-        return self.p.names[("tensor", t)]
-
-    def stride_name(self, x: Stride) -> str:
-        return f"{self.tensor_name(x.tensor)}_s{x.dim}"
-
-    def stride(self, x: Expr) -> str:
-        if isinstance(x, Num):
-            return str(x.value)
-        assert isinstance(x, Stride)
-        if x in self.shadows and not self.host:
-            return self.shadows[x]
-        return self.env(self.stride_name(x), "int64_t")
-
-    # -------------------------------------------------------------------------------------------- expressions
-    def expr(self, x: Expr, need: int = 0) -> str:
-        text, have = self._expr(x)
-        return _wrap(text, have, need)
-
-    def _expr(self, x: Expr) -> tuple[str, int]:
-        match x:
-            case Num():
-                return self.number(x)
-            case Local(id=n):
-                return self.local(n)
-            case Name(id=n, kind="dim"):
-                return self.env(self.p.names[("dim", n)], "int64_t"), _ATOM
-            case Name(id=n, kind="attr"):
-                return self.env(self.p.names[("attr", n)], compute_type(_dtype(x))), _ATOM
-            case Item(id=n, lane=k):
-                name = self.p.names[("attr", n)]
-                return self.env(f"{name}_{k}", compute_type(_dtype(x)), f"e.{name}[{k}]"), _ATOM
-            case Stride():
-                return self.stride(x), _ATOM
-            case Elem():
-                return self.load(x), _ATOM
-            case Cell():
-                return self.cell, _ATOM
-            case Fold(kind="prod", body=Name(id=n)):
-                pack = self.p.names[("dim", n)]
-                return self.env(f"{pack}_count", "int64_t", f"owk_count(e.{pack})"), _ATOM
-            case Un(op="-", x=a):
-                d = _dtype(x)
-                if d in _SMALL:
-                    return f"({compute_type(d)})-{self.expr(a, _UNARY)}", _UNARY
-                inner = self.expr(a, _UNARY)
-                return (f"-({inner})" if inner.startswith("-") else f"-{inner}"), _UNARY
-            case Un(op="~", x=a):
-                return f"({compute_type(_dtype(x))})~{self.expr(a, _UNARY)}", _UNARY
-            case Bin():
-                return self.binary(x)
-            case Cmp(op=op, left=a, right=b):
-                prec = _EQ if op in ("==", "!=") else _REL
-                return f"{self.expr(a, prec + 1)} {op} {self.expr(b, prec + 1)}", prec
-            case And(xs=xs):
-                return " && ".join(self.expr(e, _AND + 1) for e in xs), _AND
-            case Or(xs=xs):
-                # gcc warns about && beside ||: parentheses help people too
-                return " || ".join(self.expr(e, _EQ) for e in xs), _OR
-            case Not(x=a):
-                return f"!{self.expr(a, _UNARY)}", _UNARY
-            case Select(test=t, then=a, other=b):
-                return f"{self.expr(t, _OR)} ? {self.expr(a, _OR)} : {self.expr(b, _COND)}", _COND
-            case Call():
-                return self.call(x)
-        raise LowerError(f"{self.p.op.name}: no text for {type(x).__name__}")
-
-    def local(self, n: str) -> tuple[str, int]:
-        if n in self.operands:
-            _, _, operand, counter = self.operands[n]
-            if counter:
-                return f"{operand.name} + {counter} * {operand.name}_s", _ADD
-        return self.expanded.get(n, n), _ATOM
-
-    def number(self, x: Num) -> tuple[str, int]:
-        d = compute_dtype(_dtype(x))
-        v = x.value
-        if d is DType.BOOL:
-            return ("true" if v else "false"), _ATOM
-        if d.is_integer:
-            return self.integer(int(v), d)
-        if d.is_complex:
-            part = DType.F32 if d is DType.C64 else DType.F64
-            re = self.number(Num(float(v), dtype=part))[0]
-            return f"owk_complex_{d}({re}, 0)", _ATOM
-        return self.real(
-            rounded(float(v), _dtype(x)), d
-        )  # half types are computed in f32: 0.1 is another number there
-
-    def integer(self, v: int, d: DType) -> tuple[str, int]:
-        if d is DType.I64:
-            if v == -(2**63):
-                return "(-9223372036854775807LL - 1)", _ATOM
-            text = f"{v}LL" if abs(v) >= 2**31 else str(v)
-            return text, _ATOM if v >= 0 else _UNARY
-        if d is DType.I32 and v == -(2**31):
-            return "(-2147483647 - 1)", _ATOM
-        return str(v), _ATOM if v >= 0 else _UNARY
-
-    def real(self, v: float, d: DType) -> tuple[str, int]:
-        suffix = "f" if d is DType.F32 else ""
-        if math.isnan(v):
-            return self.nan(suffix), _ATOM
-        if math.isinf(v):
-            return (self.inf(suffix), _ATOM) if v > 0 else (f"-{self.inf(suffix)}", _UNARY)
-        text = repr(v)
-        if "e" not in text and "." not in text:
-            text += ".0"
-        if d is DType.F32 and abs(v) > 3.4028235677973366e38:
-            return (self.inf("f"), _ATOM) if v > 0 else (f"-{self.inf('f')}", _UNARY)
-        return text + suffix, _UNARY if text.startswith("-") else _ATOM
-
-    def inf(self, suffix: str) -> str:
-        return f"__builtin_inf{suffix}()"
-
-    def nan(self, suffix: str) -> str:
-        return f'__builtin_nan{suffix}("")'
-
-    def binary(self, x: Bin) -> tuple[str, int]:
-        d, op = _dtype(x), x.op
-        c = compute_dtype(d)
-        if c.is_integer or c is DType.BOOL:
-            return self.int_binary(x, d)
-        if op == "**":
-            return self.power(x.left, x.right, c), _ATOM
-        if op in ("//", "%"):
-            fn = "div" if op == "//" else "mod"
-            return f"owk_{fn}_{c}({self.expr(x.left)}, {self.expr(x.right)})", _ATOM
-        text = self.contracted(x) if self.fma and not c.is_complex else None
-        if text is not None:
-            return text, _ATOM
-        prec = _ADD if op in "+-" else _MUL
-        return f"{self.expr(x.left, prec)} {op} {self.expr(x.right, prec + 1)}", prec
-
-    def contracted(self, x: Bin) -> str | None:
-        """`a * b + c` and its signs as one fma."""
-
-        def product(e: Expr) -> tuple[str, str] | None:
-            return (self.expr(e.left), self.expr(e.right)) if isinstance(e, Bin) and e.op == "*" else None
-
-        if x.op == "+":
-            for one, other in ((x.left, x.right), (x.right, x.left)):
-                p = product(one)
-                if p is not None:
-                    return f"owk_fma({p[0]}, {p[1]}, {self.expr(other)})"
-        if x.op == "-":
-            p = product(x.left)
-            if p is not None:
-                return f"owk_fma({p[0]}, {p[1]}, -{self.expr(x.right, _ATOM)})"
-            if isinstance(x.right, Bin) and x.right.op == "*":
-                return f"owk_fma(-{self.expr(x.right.left, _ATOM)}, {self.expr(x.right.right)}, {self.expr(x.left)})"
-        return None
-
-    def added(self, acc: str, value: Expr) -> str:
-        """`acc + value`."""
-        d = compute_dtype(_dtype(value))
-        if self.fma and d.is_float and isinstance(value, Bin) and value.op == "*":
-            return f"owk_fma({self.expr(value.left)}, {self.expr(value.right)}, {acc})"
-        text = f"{acc} + {self.expr(value, _ADD + 1)}"
-        return f"({compute_type(d)})({text})" if d in _SMALL else text
-
-    def int_binary(self, x: Bin, d: DType) -> tuple[str, int]:
-        op = x.op
-        name = {"//": "div", "%": "mod", "**": "pow", "<<": "shl", ">>": "shr"}.get(op)
-        if name is not None:
-            literal = isinstance(x.right, Num) and x.right.value > 0 and isinstance(x.left, Num)
-            assert not literal or op != "/", "folded before"
-            return f"owk_{name}_{d}({self.expr(x.left)}, {self.expr(x.right)})", _ATOM
-        prec = {"+": _ADD, "-": _ADD, "*": _MUL}.get(op, _AND)
-        left, right = (
-            self.expr(x.left, prec if prec != _AND else _UNARY),
-            self.expr(x.right, prec + 1 if prec != _AND else _UNARY),
-        )
-        text = f"{left} {op} {right}"
-        if d in _SMALL:
-            return f"({compute_type(d)})({text})", _UNARY
-        return text, prec
-
-    def power(self, a: Expr, b: Expr, d: DType) -> str:
-        if isinstance(b, Num) and float(b.value).is_integer() and abs(b.value) <= 8 and not d.is_complex:
-            return f"owk_ipow_{d}({self.expr(a)}, {int(b.value)})"
-        right = self.expr(b) if _dtype(b) is d else self.converted(b, d)
-        return f"owk_pow_{d}({self.expr(a)}, {right})"
-
-    def call(self, x: Call) -> tuple[str, int]:
-        fn, args, d = x.fn, x.args, _dtype(x)
-        if fn not in FUNCTIONS and fn != "lane":
-            return self.cast(args[0], d)
-        if fn in ("max", "min"):
-            c = compute_dtype(d)
-            text = self.expr(args[0])
-            for more in args[1:]:
-                text = f"owk_{fn}_{c}({text}, {self.expr(more)})"
-            return text, _ATOM
-        if fn == "rank":
-            assert isinstance(args[0], Name)
-            pack = self.p.names[("dim", args[0].id)]
-            return self.env(f"{pack}_rank", "int64_t", f"e.{pack}.rank"), _ATOM
-        if fn == "lane":
-            assert isinstance(args[0], Name)
-            pack = self.p.names[("dim", args[0].id)]
-            return f"owk_lane(e.{pack}, {self.expr(args[1])}, {self.expr(args[2])})", _ATOM
-        a = compute_dtype(_dtype(args[0])) if args else d
-        if fn in _TESTS:
-            if not a.is_float:
-                lowest = fn == "signbit" and a.kind == "int"
-                return (
-                    f"{self.expr(args[0], _REL + 1)} < 0"
-                    if lowest
-                    else "true"
-                    if fn == "isfinite"
-                    else "false"
-                ), _REL
-            return f"owk_{fn}_{a}({self.expr(args[0])})", _ATOM
-        if fn == "same":
-            left, right = (self.expr(v) for v in args)
-            if not a.is_float:
-                return f"{self.expr(args[0], _EQ + 1)} == {self.expr(args[1], _EQ + 1)}", _EQ
-            return f"owk_same_{a}({left}, {right})", _ATOM
-        if fn == "order" and not a.is_float:
-            return f"(int64_t){self.expr(args[0], _UNARY)}", _UNARY
-        if fn == "pow":
-            return (
-                f"owk_pow_{a}({self.expr(args[0])}, {self.expr(args[1])})"
-                if a.is_integer
-                else self.power(args[0], args[1], a)
-            ), _ATOM
-        if fn == "complex":
-            return f"owk_complex_{d}({', '.join(self.converted(v, _part(d)) for v in args)})", _ATOM
-        if fn in ("real", "imag"):
-            if not a.is_complex:
-                return (self.expr(args[0], _ATOM) if fn == "real" else "0"), _ATOM
-            return f"owk_{fn}_{a}({self.expr(args[0])})", _ATOM
-        if fn == "philox":
-            return f"owk_philox({', '.join(self.expr(v) for v in args)})", _ATOM
-        if fn == "uniform":
-            return f"owk_uniform({self.expr(args[0])})", _ATOM
-        if fn in _FUNCTIONS:
-            if not a.is_inexact:
-                fn = {"fmod": "trem", "fmax": "max", "fmin": "min"}.get(fn, fn)
-            return f"owk_{fn}_{a}({', '.join(self.expr(v) for v in args)})", _ATOM
-        raise LowerError(f"{self.p.op.name}: no text for function `{fn}`")
-
-    # -------------------------------------------------------------------------------------------- conversions
-    def cast(self, x: Expr, to: DType) -> tuple[str, int]:
-        if to in _HALF:
-            if _dtype(x) is to:
-                return self._expr(x)
-            return f"owk_round_{to}({self.converted(x, DType.F32)})", _ATOM
-        return self.converted_prec(x, to)
-
-    def converted(self, x: Expr, to: DType) -> str:
-        """`x` as a value of the compute type of `to` (which is not a half type), as a C cast or helper."""
-        return self.converted_prec(x, to)[0]
-
-    def converted_prec(self, x: Expr, to: DType) -> tuple[str, int]:
-        d = compute_dtype(_dtype(x))
-        if d is to:
-            return self._expr(x)
-        if d.is_complex and not to.is_complex:
-            part = _part(d)
-            text = f"owk_real_{d}({self.expr(x)})"
-            return (text, _ATOM) if part is to else (f"({compute_type(to)}){text}", _UNARY)
-        if to.is_complex:
-            if d.is_complex:
-                return f"({compute_type(to)}){self.expr(x, _UNARY)}", _UNARY
-            return f"owk_complex_{to}({self.converted(x, _part(to))}, 0)", _ATOM
-        if to is DType.BOOL:
-            return f"{self.expr(x, _EQ + 1)} != 0", _EQ
-        if d.is_float and to.is_integer:
-            return f"owk_to_{to}({self.expr(x)})", _ATOM
-        return f"({compute_type(to)}){self.expr(x, _UNARY)}", _UNARY
-
-    # -------------------------------------------------------------------------------------------- memory
-    def place(self, x: Elem) -> str:
-        terms: list[str] = []
-        head = x.ptr
-        if x.ptr in self.operands:
-            _, _, o, counter = self.operands[x.ptr]
-            if counter:
-                terms.append(f"{counter} * {o.name}_s")
-        elif x.ptr == self.p.names.get(("tensor", x.tensor)):
-            head = self.base(x.tensor)
-        for i, s in zip(x.index, x.stride, strict=True):
-            text = self.stride(s)
-            terms.append(self.expr(i, _ADD) if text == "1" else f"{self.expr(i, _MUL)} * {text}")
-        at = " + ".join(terms) or "0"
-        if self.column and (b := self.p.buffer(x.tensor)) is not None and b.scope == "thread":
-            at = f"({at}) * ow_columns + {self.column}"
-        return f"{head}[{at}]"
-
-    def base(self, tensor: str) -> str:
-        """The pointer to a tensor's or buffer's first element."""
-        name = self.tensor_name(tensor)
-        if self.host:
-            return f"e.{name}"
-        b = self.p.buffer(tensor)
-        t = self.p.op.tensor(tensor)
-        ctype = storage_type(t.dtype)
-        if b is None or b.scope == "global":
-            const = "const " if t.role == "input" else ""
-            self.used[name] = f"{const}{ctype}* const {name} = e.{name};"
-        elif b.scope == "thread":
-            at = f"e.{name}_at * e.columns" if self.column else f"e.{name}_at"
-            self.used[name] = f"{ctype}* const {name} = ({ctype}*)(e.rows + thread * e.row_bytes + {at});"
-        else:
-            size = 1
-            for _, extent, _ in b.dims:
-                assert isinstance(extent, Num)
-                size *= int(extent.value)
-            self.used[name] = f"{ctype} {name}[{size}];"
-        return name
-
-    def load(self, x: Elem) -> str:
-        d, text = _dtype(x), self.place(x)
-        if d in _HALF:
-            return f"owk_{d}_to_f32({text})"
-        return f"({text} != 0)" if d is DType.BOOL else text
-
-    def stored(self, value: Expr, d: DType) -> str:
-        """A value as an element of dtype `d`."""
-        if d in _HALF:
-            # A cast to the half type at the root rounds here, once.
-            while (
-                isinstance(value, Call)
-                and value.fn not in FUNCTIONS
-                and _dtype(value) is d
-                and _dtype(value.args[0]) is not d
-            ):
-                return f"owk_f32_to_{d}({self.converted(value.args[0], DType.F32)})"
-            return f"owk_f32_to_{d}({self.expr(value)})"
-        return self.expr(value)
-
-    def combined(self, old: str, mode: str, value: Expr, d: DType) -> str:
-        """The new value of an update, as a value of d's compute type."""
-        c = compute_dtype(d)
-        if mode == "+=":
-            return self.added(old, value)
-        if mode == "*=":
-            text = f"{old} * {self.expr(value, _MUL + 1)}"
-            return f"({compute_type(c)})({text})" if c in _SMALL else text
-        if mode in ("any", "all") or (mode in ("max", "min") and c is DType.BOOL):
-            # No short circuit: both sides are there, and without a branch the loop is a vector's.
-            return f"{old} {'|' if mode in ('any', 'max') else '&'} ({self.expr(value)})"
-        if mode in ("max", "min"):
-            return f"owk_{mode}_{c}({self.expr(value)}, {old})"
-        raise LowerError(f"{self.p.op.name}: no text for update mode `{mode}`")
-
     # -------------------------------------------------------------------------------------------- statements
     def block(self, stmts: Sequence[LoopStmt]) -> None:
         for s in stmts:
@@ -574,12 +86,12 @@ class CLike:
     def _statement(self, s: LoopStmt) -> None:
         match s:
             case Let(name=n, value=v):
-                self.line(f"const {compute_type(_dtype(v))} {n} = {self.expr(v)};")
+                self.line(f"const {compute_type(dtype_of(v))} {n} = {self.expr(v)};")
             case Var(name=n, dtype=d, value=v):
                 self.line(f"{compute_type(d)} {n} = {self.expr(v)};")
             case Set(name=n, mode=m, value=v):
                 self.line(
-                    f"{n} = {self.expr(v) if m in ('=', 'set') else self.combined(n, m, v, _dtype(v))};"
+                    f"{n} = {self.expr(v) if m in ('=', 'set') else self.combined(n, m, v, dtype_of(v))};"
                 )
             case Store():
                 self.store(s)
@@ -608,13 +120,13 @@ class CLike:
                 self.tile(s)
 
     def store(self, s: Store) -> None:
-        d = _dtype(s.target)
+        d = dtype_of(s.target)
         place = self.place(s.target)
         if s.mode in ("=", "set"):
             self.line(f"{place} = {self.stored(s.value, d)};")
             return
         new = self.combined(self.load(s.target), s.mode, s.value, d)
-        self.line(f"{place} = {f'owk_f32_to_{d}({new})' if d in _HALF else new};")
+        self.line(f"{place} = {f'owk_f32_to_{d}({new})' if d in HALF else new};")
 
     def branch(self, s: If) -> None:
         if not s.then:
@@ -643,7 +155,7 @@ class CLike:
 
     def loop(self, s: For, body: Callable[[], None] | None = None) -> None:
         """A counted loop; `body` prints what is in it (its statements)."""
-        lo, hi = self.expr(s.lo), self.expr(s.hi, _REL + 1)
+        lo, hi = self.expr(s.lo), self.expr(s.hi, REL + 1)
         step = f"{s.var} += {s.step}" if s.step != 1 else f"++{s.var}"
         head = f"for (int64_t {s.var} = {lo}; {s.var} < {hi}; {step}) {{"
         if s.step < 0:
@@ -692,7 +204,7 @@ class CLike:
         last = s.body[-1] if s.body else None
         if not isinstance(last, ArgStep) or s.step != 1 or not all(isinstance(x, Let) for x in s.body[:-1]):
             return False
-        ctype, found = compute_type(_dtype(last.value)), f"{last.name}_run"
+        ctype, found = compute_type(dtype_of(last.value)), f"{last.name}_run"
         with self.indented(
             f"const OwkArg<{ctype}> {found} = owk_{last.kind}_run<{ctype}>({lo}, {hi}, "
             f"[&]([[maybe_unused]] int64_t {s.var}) {self.inline}-> {ctype} {{",
@@ -816,7 +328,7 @@ class CLike:
         """How many steps a loop has."""
         if isinstance(loop, Walk):
             return f"e.w{loop.id}.total"
-        return f"{self.expr(loop.hi, _ADD)} - {self.expr(loop.lo, _ADD + 1)}"
+        return f"{self.expr(loop.hi, ADD)} - {self.expr(loop.lo, ADD + 1)}"
 
     def scan_state(self, s: ScanBegin | ScanStep) -> list[str]:
         """The variables of a running reduction; a sum keeps what its additions lost beside it."""
@@ -866,7 +378,7 @@ class CLike:
         else:
             f = s.loop
             with self.indented(
-                f"for (int64_t {f.var} = {self.expr(f.lo)}; {f.var} < {self.expr(f.hi, _REL + 1)}; ++{f.var}) {{",
+                f"for (int64_t {f.var} = {self.expr(f.lo)}; {f.var} < {self.expr(f.hi, REL + 1)}; ++{f.var}) {{",
                 skip="continue;",
             ):
                 body()
@@ -994,10 +506,6 @@ class CLike:
 
 def _values(s: Let | Store) -> tuple[Expr, ...]:
     return (s.value,) if isinstance(s, Let) else (s.target, s.value)
-
-
-def _part(d: DType) -> DType:
-    return DType.F32 if d is DType.C64 else DType.F64
 
 
 def moving(stmts: Sequence[LoopStmt], var: str) -> list[Stride]:

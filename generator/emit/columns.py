@@ -13,7 +13,7 @@ Which of the two texts runs is decided by the strides of the call (`unit_votes`)
 
 Sums keep the bound of kernel.h, Note [Blocked sums]: a column is summed in blocks of about sqrt(n) terms.
 
-May import: expr, types, loops, normal, c_like.  To let another statement take part: its case in `fits` (whether it
+May import: expr, types, loops, normal, c_expr, c_like.  To let another statement take part: its case in `fits` (whether it
 can), in `straight` when it is one line, and in `Columns.statement`.
 """
 
@@ -43,7 +43,8 @@ from ..loops import (
     Walk,
 )
 from ..normal import identity
-from .c_like import CLike, compute_type
+from .c_expr import compute_type
+from .c_like import CLike
 
 __all__ = ["COLUMNS", "Columns", "fits", "row_buffers", "unit_votes"]
 

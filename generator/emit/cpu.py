@@ -1,6 +1,6 @@
 """The CPU dialects: one translation unit per kernel, three entry points, loops as chunk functions.
 
-May import: c_like, gemm, prologue, loops, bound.  To add a dialect: a row in `DIALECTS` (its flags are toolchain.py's).
+May import: c_like, gemm, prologue, prologue_names, loops, bound.  To add a dialect: a row in `DIALECTS` (its flags are toolchain.py's).
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from ..loops import Contract, LoopProgram, LoopStmt, Nest, contracts_in
 from . import gemm
 from .c_like import CLike, unit_strides
 from .columns import Columns, fits, row_buffers, unit_votes
-from .prologue import Prologue, walks_in
+from .prologue import Prologue
+from .prologue_names import walks_in
 
 __all__ = ["DIALECTS", "Cpu", "print_cpu"]
 

@@ -6,7 +6,7 @@ grid-stride loop
 loops are dealt
 out by thread, reductions are the block's, and memory written by one thread is read after a barrier.
 
-May import: expr, bound, loops, plan, types, errors, c_like, prologue.  To add an architecture: its name in
+May import: expr, bound, loops, plan, types, errors, c_expr, c_like, prologue.  To add an architecture: its name in
 `ARCHITECTURES`.
 """
 
@@ -35,8 +35,10 @@ from ..loops import (
 )
 from ..lower import lower
 from ..normal import identity
-from .c_like import CLike, compute_type, storage_type
-from .prologue import Prologue, walks_in
+from .c_expr import compute_type, storage_type
+from .c_like import CLike
+from .prologue import Prologue
+from .prologue_names import walks_in
 
 __all__ = ["ARCHITECTURES", "Cuda", "CudaText", "print_cuda"]
 

@@ -3,7 +3,7 @@
 A factor that is an element of memory moved along strides is handed over as such (`OwkPlain`: read in place, or
 packed by vectors); any other one as a function that packs it.
 
-May import: c_like, loops, expr, types.  To add a kind of factor: a case in `_factor`, its type beside OwkPlain.
+May import: c_expr, c_like, loops, expr, types.  To add a kind of factor: a case in `_factor`, its type beside OwkPlain.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from dataclasses import replace
 from ..expr import FUNCTIONS, Call, Expr, Num
 from ..loops import Contract, Elem, Factor, Local, Nest, Store
 from ..types import DType
-from .c_like import CLike, compute_dtype, compute_type, storage_type
+from .c_expr import compute_dtype, compute_type, storage_type
+from .c_like import CLike
 
 __all__ = ["launch", "tasks"]
 
