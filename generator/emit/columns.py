@@ -13,8 +13,8 @@ Which of the two texts runs is decided by the strides of the call (`unit_votes`)
 
 Sums keep the bound of kernel.h, Note [Blocked sums]: a column is summed in blocks of about sqrt(n) terms.
 
-May import: expr, types, loops, normal, c_expr, c_like.  To let another statement take part: its case in `fits` (whether it
-can), in `straight` when it is one line, and in `Columns.statement`.
+May import: expr, types, loops, normal, c_expr, c_like.  To let another statement take part: its case in `fits`
+(whether it can), in `straight` when it is one line, and in `Columns.statement`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The CPU dialects: one translation unit per kernel, three entry points, loops as chunk functions.
 
-May import: c_like, gemm, prologue, prologue_names, loops, bound.  To add a dialect: a row in `DIALECTS` (its flags are toolchain.py's).
+May import: c_like, gemm, prologue, prologue_names, loops, bound.  To add a dialect: a row in `DIALECTS`
+(its flags are toolchain.py's).
 """
 
 from __future__ import annotations
