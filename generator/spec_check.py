@@ -578,10 +578,11 @@ class Checker:
             case Cmp(left=a, right=b):
                 self.strings(x, a, b)
                 for side, other in ((a, b), (b, a)):
-                    dtype_test = (
-                        isinstance(side, Name) and side.id in s.types and isinstance(other, Str | TupleLit)
+                    # `T == "bf16"` and `M == T` test dtypes
+                    dtype_test = self.is_type(side) and (
+                        isinstance(other, Str | TupleLit) or self.is_type(other)
                     )
-                    if not dtype_test and not isinstance(side, Str | TupleLit):  # `T == "bf16"` tests a dtype
+                    if not dtype_test and not isinstance(side, Str | TupleLit):
                         self.expr(side, scope, free)
                 return
             case Str():
@@ -591,6 +592,9 @@ class Checker:
         for c in children(x):
             self.expr(c, scope, free)
         self.by_lane -= deeper
+
+    def is_type(self, x: Expr) -> bool:
+        return isinstance(x, Name) and x.id in self.spec.types
 
     def strings(self, x: Cmp, a: Expr, b: Expr) -> None:
         for name, side in ((a, b), (b, a)):

@@ -145,6 +145,7 @@ CATEGORIES: dict[str, tuple[DType, ...]] = {
     "integer": (DType.U8, DType.I8, DType.I16, DType.I32, DType.I64),
     "integral": (DType.BOOL, DType.U8, DType.I8, DType.I16, DType.I32, DType.I64),
     "index": (DType.I32, DType.I64),
+    "bool_or_float": (DType.BOOL, DType.F16, DType.BF16, DType.F32, DType.F64),
 }
 
 

@@ -12,7 +12,7 @@ import click
 
 from ..generator.bind import bind
 from ..generator.bind_key import keys_of
-from ..generator.errors import OpwrightError, SpecError, raise_together
+from ..generator.errors import DomainError, OpwrightError, SpecError, raise_together
 from ..generator.normal import classify, normalise, verify
 from ..generator.spec import OpSpec
 from . import console
@@ -38,6 +38,7 @@ def check_spec(spec: OpSpec) -> Checked:
     errors: list[SpecError] = []
     classes: dict[str, None] = {}
     keys = keys_of(spec)
+    turned_down = 0
     if not keys:
         raise SpecError(f"`{spec.op}` admits no key: no dtypes fit its `types`", place=spec.place)
     for key in keys:
@@ -47,10 +48,16 @@ def check_spec(spec: OpSpec) -> Checked:
             classes[classify(op)] = None
             if differentiable(spec, key):
                 adjoint_of(spec, key)
+        except (
+            DomainError
+        ) as error:  # a rule over dtypes or presence: no key of this operator, unless it is every one
+            turned_down += 1
+            if turned_down == len(keys):
+                errors.append(_placed(error, spec))
         except SpecError as error:
             errors.append(_placed(error, spec))
     raise_together(errors)
-    return Checked(spec, len(keys), tuple(classes), grad_text(spec))
+    return Checked(spec, len(keys) - turned_down, tuple(classes), grad_text(spec))
 
 
 def _placed(error: SpecError, spec: OpSpec) -> SpecError:

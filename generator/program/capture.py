@@ -16,7 +16,7 @@ How nodes become what
 
 May import: ir, views, aten, torch_compat (which imports torch), opwright.arguments.  To add a view: a line in
 `_VIEWS`; an overload whose arguments need another order before the table sees them: a line in `_PREPARE`, or, where
-dtypes and ranks say all, in runtime/python/arguments.py; one that no map can say: a line in `_COMPOSE`.
+dtypes and shapes say all, in runtime/python/arguments.py; one that no map can say: a line in `_COMPOSE`.
 """
 
 from __future__ import annotations
@@ -935,8 +935,8 @@ class _Converter:
     def ruled(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """The call's arguments as the overload's rule has them."""
 
-        def about(x: Any) -> tuple[str, int] | None:
-            return (x.dtype.value, x.layout.rank) if isinstance(x, Ref) else None
+        def about(x: Any) -> tuple[str, tuple[IntExpr, ...]] | None:
+            return (x.dtype.value, x.layout.shape) if isinstance(x, Ref) else None
 
         try:
             return RULES[self.overload](about, **args)

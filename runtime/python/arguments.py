@@ -2,7 +2,7 @@
 of another category, ranks that the overload asks for and the operator does not, a choice that is ours to make.
 
 Both doors read it: fronts.py for `call_aten`, generator/program/capture.py for programs.  A rule takes the overload's
-arguments under its own names, and first `about`: a tensor's dtype and rank, None of what is no tensor.  It gives all
+arguments under its own names, and first `about`: a tensor's dtype and shape, None of what is no tensor.  It gives all
 arguments back, or raises `Refused`.
 
 May import: nothing of the package.  To add a rule: a function, and its line in `RULES`.
@@ -16,11 +16,10 @@ from typing import Any, TypeAlias
 
 __all__ = ["RULES", "About", "Refused", "Rule"]
 
-About: TypeAlias = Callable[[Any], "tuple[str, int] | None"]
+About: TypeAlias = Callable[[Any], "tuple[str, tuple[Any, ...]] | None"]
 Rule: TypeAlias = Callable[..., dict[str, Any]]
 
 _FLOATS = ("f16", "bf16", "f32", "f64")
-_INTEGRAL = ("bool", "u8", "i8", "i16", "i32", "i64")
 
 
 class Refused(Exception):
@@ -28,7 +27,7 @@ class Refused(Exception):
 
 
 def _dtype(about: About, x: Any) -> str:
-    return (about(x) or ("", 0))[0]
+    return (about(x) or ("", ()))[0]
 
 
 def _rms_norm(
@@ -58,37 +57,25 @@ def _scalar_tensor(about: About, s: Any, dtype: Any = None, **placement: Any) ->
     return {"s": s, "dtype": "f32" if dtype is None else dtype, **placement}
 
 
-def _scaled(about: About, self: Any, other: Any, alpha: Any = 1) -> dict[str, Any]:
-    """Sums of integers take no scale that is none: it would be cut."""
-    if isinstance(alpha, float | complex) and all(_integral(about, x) for x in (self, other)):
-        raise Refused(f"`alpha` is {alpha!r}, and both tensors hold integers")
-    return {"self": self, "other": other, "alpha": alpha}
-
-
-def _integral(about: About, x: Any) -> bool:
-    return isinstance(x, int) or _dtype(about, x) in _INTEGRAL
-
-
 def _product(rank: int, about: About, self: Any, mat2: Any) -> dict[str, Any]:
     """`matmul` takes tensors of more axes, and broadcasts them."""
+    batches = []
     for name, x in (("self", self), ("mat2", mat2)):
         known = about(x)
-        if known is not None and known[1] != rank:
-            raise Refused(f"`{name}` must have rank {rank}, it has {known[1]}")
+        if known is not None and len(known[1]) != rank:
+            raise Refused(f"`{name}` must have rank {rank}, it has {len(known[1])}")
+        if known is not None:
+            batches.append(known[1][:-2])
+    if len(batches) == 2 and batches[0] != batches[1]:
+        raise Refused(f"`self` is a batch of {batches[0][0]}, `mat2` of {batches[1][0]}")
     return {"self": self, "mat2": mat2}
 
 
 RULES: dict[str, Rule] = {
-    "aten.add.Scalar": _scaled,
-    "aten.add.Tensor": _scaled,
     "aten.bmm.default": partial(_product, 3),
     "aten.hardtanh.default": _hardtanh,
     "aten.mm.default": partial(_product, 2),
     "aten.rms_norm.default": _rms_norm,
-    "aten.rsub.Scalar": _scaled,
-    "aten.rsub.Tensor": _scaled,
     "aten.scalar_tensor.default": _scalar_tensor,
     "aten.sort.stable": _sort,
-    "aten.sub.Scalar": _scaled,
-    "aten.sub.Tensor": _scaled,
 }

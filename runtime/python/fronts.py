@@ -358,11 +358,11 @@ def _place(overload: str, self: Any, dim: int | None = None, keepdim: bool = Fal
     return Call(overload, whole, (lambda y: y.reshape([1] * x.ndim)) if keepdim else None)
 
 
-def _about(x: Any) -> tuple[str, int] | None:
+def _about(x: Any) -> tuple[str, tuple[int, ...]] | None:
     if x is None or isinstance(x, bool | int | float | complex):
         return None
     t = tensor(x)
-    return t.dtype, t.ndim
+    return t.dtype, tuple(t.shape)
 
 
 def _ruled(overload: str) -> Front:

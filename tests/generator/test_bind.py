@@ -88,6 +88,38 @@ grad: {{none: a test}}
         assert again.temps == p.temps
 
 
+@pytest.mark.parametrize("dtype", [BOOL, DType.U8, I64, F32, BF16, DType.C64])
+@pytest.mark.parametrize("alpha", [1, True, 1.5, 2j])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_scale_that_the_sum_cannot_hold_is_refused(dtype: DType, alpha: complex, place: int) -> None:
+    """As PyTorch: no fraction of integers, no complex number of reals; it would be cut without a word."""
+    s = load_spec(specs_dir() / "ops/pointwise/binary.yaml")[place]
+    if dtype is BOOL and s.op != "add":
+        return  # a difference of bools is refused whatever the scale
+    right = dtype.is_complex or (not isinstance(alpha, complex) and (dtype.is_float or alpha == int(alpha)))
+    call = {"a": Operand(dtype, 2), "b": Operand(dtype, 2)}
+    key = key_for_call(s, call, {"alpha": alpha}).key
+    if right:
+        bind(s, key)
+        return
+    with pytest.raises(DomainError, match="requires S == T"):
+        bind(s, key)
+
+
+def test_masks_are_bool_or_f32_or_of_the_queries_dtype() -> None:
+    (s,) = load_spec(specs_dir() / "ops/attention/sdpa.yaml")
+    for q in (F32, F64, BF16):
+        taken = set()
+        for m in DType:
+            call = {n: Operand(q, 4) for n in "qkv"} | {"mask": Operand(m, 4)}
+            try:
+                bind(s, key_for_call(s, call).key)
+                taken.add(m)
+            except DomainError:
+                continue
+        assert taken == {BOOL, F32, q}
+
+
 def test_promotion_decides_the_key_and_the_casts() -> None:
     s = load_spec(specs_dir() / "ops/pointwise/binary.yaml")[0]
     r = key_for_call(s, {"a": Operand(BF16, 2), "b": Operand(F32, 1)})
