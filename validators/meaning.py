@@ -79,9 +79,10 @@ _DIVIDES = {
     "aten.fmod",
     "aten.remainder",
 }
-#: Overloads whose kernels for the CPU lose nan on the way (its maximum of scores drops it, and a sum of nothing is 0):
-#: where `compute` says nan they are no source.
-_LOSES_NAN = {"aten.scaled_dot_product_attention"}
+#: Overloads that PyTorch serves with two kernels which differ in nan.  Attention by its formula adds -inf to hidden
+#: scores, so that a hidden nan or inf makes a row nan; the fused kernel replaces them (and gives 0 for a row of nan).
+#: The formula is asked; only where it says nan and `compute` does not, the fused kernel has to agree with `compute`.
+_TWO_KERNELS = {"aten.scaled_dot_product_attention"}
 #: Arguments whose default is no constant of a spec, and comes from runtime/python/arguments.py before any row is asked.
 _SUPPLIED = {
     ("aten.hardtanh.default", "min_val"),
@@ -345,14 +346,14 @@ class _Aten:
         self.compared = 0
         self.refused: list[str] = []
 
-    def outputs(self, trial: Trial) -> list[Array | None] | None:
+    def outputs(self, trial: Trial, *, fused: bool = False) -> list[Array | None] | None:
         """What torch says; None where the overload cannot express the trial.  Raises TorchError, TorchCrashed."""
         call = aten_arguments(self.s.spec, self.entry, trial)
         if call is None:
             return None
         left_out = _left_out(self.s.spec, self.entry, trial)
         return torch_server().call(
-            self.entry.overload, *call, in_order=self.entry.map is None, left_out=left_out
+            self.entry.overload, *call, in_order=self.entry.map is None, left_out=left_out, fused=fused
         )
 
     def ignoring(self, trial: Trial) -> None:
@@ -431,9 +432,9 @@ class _Aten:
         ):
             self.tally.note(f"{self.entry.overload} breaks ties in another way")
             return "", 0.0
-        loses = _packet(self.entry.overload) in _LOSES_NAN
-        if wrong and loses and self.only_lost_nan(trial, want, got):
-            self.tally.note(f"{self.entry.overload} loses nan")
+        two = _packet(self.entry.overload) in _TWO_KERNELS
+        if wrong and two and self.fused_agrees(trial, want, got):
+            self.tally.note(f"{self.entry.overload} has nan in one of PyTorch's kernels only")
             return "", 0.0
         excused = np.isinf if subtracts else _subnormal if _packet(self.entry.overload) in _DIVIDES else None
         if wrong and excused is not None and self.only_nan_for(excused, trial, want, got):
@@ -470,15 +471,17 @@ class _Aten:
             patched[name] = value
         return not _disagreement(_loosened(self.s.spec, trial, want), patched)[0]
 
-    def only_lost_nan(self, trial: Trial, want: Mapping[str, Ball], got: Mapping[str, Array | None]) -> bool:
-        """Whether everything agrees where `compute` does not say nan."""
+    def fused_agrees(self, trial: Trial, want: Mapping[str, Ball], got: Mapping[str, Array | None]) -> bool:
+        """Whether PyTorch's fused kernel says what `compute` does wherever only the formula says nan."""
+        outputs = self.outputs(trial, fused=True)
+        if outputs is None or len(outputs) < len(self.returns):
+            return False
         patched: dict[str, Array | None] = {}
-        for name, value in got.items():
-            v = want[name].value
-            if value is None or value.shape != v.shape:
+        for name, other in zip(self.returns, outputs, strict=False):
+            v, value = want[name].value, got[name]
+            if value is None or other is None or value.shape != v.shape or other.shape != v.shape:
                 return False
-            lost = want[name].dtype.is_inexact and np.isnan(v)
-            patched[name] = np.where(lost, v, value).astype(value.dtype)
+            patched[name] = np.where(np.isnan(value) & ~np.isnan(v), other, value).astype(value.dtype)
         return not _disagreement(_loosened(self.s.spec, trial, want), patched)[0]
 
     @staticmethod

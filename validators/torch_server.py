@@ -142,11 +142,13 @@ class TorchServer:
         *,
         in_order: bool = False,
         left_out: Sequence[str] = (),
+        fused: bool = False,
     ) -> list[Array | None]:
         """The outputs of `overload` (`aten.add.Tensor`) on arguments by name; `dtypes` names those that are dtypes.
 
         in_order: the names are the caller's own; arguments are taken in the order of the overload's schema.
         left_out: of these arguments the overload takes its own defaults, where it has them.
+        fused: attention by PyTorch's fused kernel, else by its formula (their nan differ).
         Raises `TorchError` when torch refuses, `TorchCrashed` when it dies, `TorchMissing` when it is not there.
         """
         self.start()
@@ -161,6 +163,7 @@ class TorchServer:
                 "arguments": encoded,
                 "in_order": in_order,
                 "left_out": list(left_out),
+                "fused": fused,
             }
             self._process.stdin.write(_pack(request, arrays))
             self._process.stdin.flush()
@@ -299,6 +302,7 @@ def _answer(
             if a.name in left_out and a.has_default_value():
                 arguments.pop(a.name, None)
         _complete(torch, schema, arguments)
+        torch.backends.cuda.enable_flash_sdp(message["fused"])
         with torch.no_grad():
             result = function(**arguments)
     except Exception as error:
@@ -327,8 +331,6 @@ def serve(inbox: BinaryIO, outbox: BinaryIO) -> None:
         outbox.flush()
         return
     torch.set_num_threads(1)
-    # Attention by its formula: the fused kernel says 0 for a row whose scores are all nan.
-    torch.backends.cuda.enable_flash_sdp(False)
     outbox.write(_pack({"version": VERSION, "torch": str(torch.__version__)}, {}))
     outbox.flush()
     while head := inbox.read(_HEAD.size):

@@ -45,6 +45,18 @@ def test_lists_dtypes_and_several_outputs(server: TorchServer) -> None:
 
 
 @needs_torch
+def test_attention_by_its_formula_or_by_the_fused_kernel(server: TorchServer) -> None:
+    """A hidden nan makes the formula's row nan, for -inf is added to it; the fused kernel replaces it."""
+    q, v = np.ones((1, 1, 2, 4)), np.ones((1, 1, 2, 4))
+    k = np.array([1.0, np.nan]).reshape(1, 1, 2, 1) * np.ones((1, 1, 2, 4))
+    call = {"query": q, "key": k, "value": v, "is_causal": True}
+    (formula,) = server.call("aten.scaled_dot_product_attention.default", call)
+    (fused,) = server.call("aten.scaled_dot_product_attention.default", call, fused=True)
+    assert formula is not None and fused is not None
+    assert np.isnan(formula[0, 0, 0]).all()
+    assert (fused[0, 0, 0] == 1).all()
+
+
 def test_a_refusal_is_an_error_with_torchs_words(server: TorchServer) -> None:
     with pytest.raises(TorchError, match="IndexError"):
         server.call("aten.amax.default", {"self": np.ones((2, 0)), "dim": [1]})
