@@ -28,7 +28,7 @@ import click
 from .. import __version__, toolchain
 from ..errors import EXIT_FAILED, EXIT_MACHINE, EXIT_OK, OpwrightError, Place
 from ..generator.errors import JudgedError, SpecError
-from ..generator.program.capture import Captured, Spawn, run_worker
+from ..generator.program.capture_run import Captured, Spawn, run_worker
 from ..generator.program.folder import read_folder, write_folder
 from ..generator.program.fuse import Fused, fuse
 from ..generator.program.intexpr import IntExpr

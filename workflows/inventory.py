@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from ..errors import EXIT_FAILED, EXIT_OK
-from ..generator.program.capture import run_worker
+from ..generator.program.capture_run import run_worker
 from . import console
 from .bridge import Bridge, aten_rows
 from .command import command, json_option, seed_option

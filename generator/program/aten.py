@@ -4,7 +4,8 @@ A row is what an `aten:` entry of a spec says (docs/internals.md), with the spec
 that a call's `in`, `attrs` and `out` can be filled without the spec.  Several specs may claim one overload; the
 first row that accepts a call's arguments is taken.
 
-May import: generator.errors, generator.spec.  To add a kind of target: `Target`, its JSON here, and `capture._Mapper`.
+May import: generator.errors, generator.spec.  To add a kind of target: `Target`, its JSON here, and
+`convert.Converter.mapped`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 writes OUTDIR/{program/, records/, half/, inventory.json, capture.json} and prints a line of JSON for each stage
 (`{"stage": "export", "seconds": 1.8}`); what the model's own code prints goes to stderr.  A failure is
-OUTDIR/error.json and an exit status of 1 to 3.  The parent's side is `capture.run_worker`.
+OUTDIR/error.json and an exit status of 1 to 3.  The parent's side is `capture_run.run_worker`.
 
 May import: all of generator.program.  To add a stage: a `clock(...)` in `work`.
 """
@@ -28,7 +28,9 @@ from ..types import DType
 from . import models, records
 from . import torch_compat as compat
 from .aten import AtenTable, table_loads
-from .capture import CANNOT_WRITE, Capture, CaptureError, capture
+from .capture import capture
+from .capture_run import CANNOT_WRITE
+from .captured import Capture, CaptureError
 from .explain import explain
 from .folder import write_folder, write_tensors
 from .half import record_half

@@ -6,7 +6,7 @@ writes OUTDIR/{program/, records/<k>/{inputs, outputs_bf16, outputs_f64, values}
 The model is captured again and not rewritten: where its code asks for f32 (norms, softmax), the program does so too.
 The f64 outputs are those of the bf16 weights and inputs, so both errors are of the arithmetic alone.
 
-May import: capture, records, folder, torch_compat (and torch inside functions).
+May import: capture, captured, records, folder, torch_compat (and torch inside functions).
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from ..types import DType
 from . import records
 from . import torch_compat as compat
 from .aten import AtenTable
-from .capture import CaptureError, capture
+from .capture import capture
+from .captured import CaptureError
 from .explain import explain
 from .folder import write_folder, write_tensors
 from .models import Model

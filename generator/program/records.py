@@ -7,7 +7,7 @@
     sensitivity(captured, inputs)            which errors in single nodes an end-to-end comparison would notice
 
 The f64 outputs do not go through the exported graph, so a wrong export cannot agree with itself.
-May import: ir, capture, torch_compat (and torch inside functions).  To add a kind of disturbance: `_DISTURB`.
+May import: ir, captured, torch_compat (and torch inside functions).  To add a kind of disturbance: `_DISTURB`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 from ..types import DType
 from . import torch_compat as compat
-from .capture import Capture, CaptureError
+from .captured import Capture, CaptureError
 from .explain import explain
 from .ir import (
     Arg,

@@ -4,7 +4,7 @@ Every rule takes a `Layout` and gives one; `reshape` alone may answer None ("str
 also when an equality of extents cannot be proven, because a copy is right whatever the extents are.
 The rules are torch's (`torch.Tensor.view` for `reshape`), tested against torch on drawn shapes.
 
-May import: intexpr.  To add a rule: a function here, one line in `capture._VIEWS`, one case in test_views.py.
+May import: intexpr.  To add a rule: a function here, one line in `overloads.VIEWS`, one case in test_views.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What an overload's own arguments mean where a row of the table says less: a default that depends on a dtype, a number
 of another category, ranks that the overload asks for and the operator does not, a choice that is ours to make.
 
-Both doors read it: fronts.py for `call_aten`, generator/program/capture.py for programs.  A rule takes the overload's
+Both doors read it: fronts.py for `call_aten`, generator/program/convert.py for programs.  A rule takes the overload's
 arguments under its own names, and first `about`: a tensor's dtype and shape, None of what is no tensor.  It gives all
 arguments back, or raises `Refused`.
 

@@ -8,8 +8,8 @@
 
 To add one: a function whose parameters are the overload's, named and defaulted as in its schema, and a line in the
 table it belongs to.  It raises `Refused` where the arguments are beyond it.  Tensors come as they were given (NumPy,
-DLPack, `ow.Tensor`): `tensor(x)` makes one of them a Tensor that shares its memory.  `generator/program/capture.py`
-has the same tables for programs (`_VIEWS`, `_PREPARE`, `_COMPOSE`); a new line may belong there, too.  A rule that
+DLPack, `ow.Tensor`): `tensor(x)` makes one of them a Tensor that shares its memory.  `generator/program/overloads.py`
+has the same tables for programs (`VIEWS`, `PREPARE`, `COMPOSE`); a new line may belong there, too.  A rule that
 needs no more than dtypes and ranks is written once for both, in arguments.py.
 
 What is made of several operators is in composites.py, arrangements.py, products.py and random.py, whose tables are

@@ -123,11 +123,11 @@ def provoke_ControlFlowError(here: Here) -> None:
 
 
 def provoke_CaptureError(here: Here) -> None:
-    from opwright.generator.program import capture
+    from opwright.generator.program import capture_run
 
     log = here.project / "log"
     log.write_text("loading weights\nSegmentation fault\n")
-    raise capture._worker_error("model.py:make", here.project, -signal.SIGSEGV, log)
+    raise capture_run.worker_error("model.py:make", here.project, -signal.SIGSEGV, log)
 
 
 def provoke_CaseRefused(here: Here) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from opwright.generator.program import torch_compat as compat
 from opwright.generator.program.aten import AtenRow
-from opwright.generator.program.capture import PLACEMENT, Capture, capture
+from opwright.generator.program.capture import capture
+from opwright.generator.program.captured import PLACEMENT, Capture
 
 torch = pytest.importorskip("torch")
 torch.set_num_threads(1)  # the tensors are tiny: threads would only wait for each other

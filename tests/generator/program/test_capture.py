@@ -10,7 +10,8 @@ import pytest
 from opwright.generator.program import ir, records
 from opwright.generator.program import torch_compat as compat
 from opwright.generator.program.aten import AtenRow, Only, table_of
-from opwright.generator.program.capture import Capture, CaptureError, capture
+from opwright.generator.program.capture import capture
+from opwright.generator.program.captured import Capture, CaptureError
 from opwright.generator.program.ir import Assert, Call, Read, ScalarArg, View
 from opwright.generator.types import DType
 

@@ -11,7 +11,8 @@ import pytest
 
 from opwright.generator import bind, bind_key, normal
 from opwright.generator.program import aten, ir, records
-from opwright.generator.program.capture import Capture, capture
+from opwright.generator.program.capture import capture
+from opwright.generator.program.captured import Capture
 from opwright.generator.program.fuse import MAX_INPUTS, Fused, fuse, unfused
 from opwright.generator.spec import Registry, load_spec_text
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from opwright.generator.program import records
-from opwright.generator.program.capture import Capture, capture
+from opwright.generator.program.capture import capture
+from opwright.generator.program.captured import Capture
 from opwright.generator.types import DType
 
 torch = pytest.importorskip("torch")

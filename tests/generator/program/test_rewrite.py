@@ -17,7 +17,8 @@ from torch._higher_order_ops.while_loop import while_loop  # noqa: E402
 
 from opwright.generator.program import records  # noqa: E402
 from opwright.generator.program import torch_compat as compat  # noqa: E402
-from opwright.generator.program.capture import Capture, CaptureError, capture  # noqa: E402
+from opwright.generator.program.capture import capture  # noqa: E402
+from opwright.generator.program.captured import Capture, CaptureError  # noqa: E402
 
 
 def module(forward: Callable[..., Any]) -> Any:

@@ -13,7 +13,8 @@ import pytest
 from opwright.generator.errors import MachineError, OpwrightError
 from opwright.generator.program import aten, capture_worker
 from opwright.generator.program.aten import AtenRow
-from opwright.generator.program.capture import CANNOT_WRITE, Captured, CaptureError, _worker_error, run_worker
+from opwright.generator.program.capture_run import CANNOT_WRITE, Captured, run_worker, worker_error
+from opwright.generator.program.captured import CaptureError
 from opwright.generator.program.folder import read_folder, read_tensors
 from opwright.generator.program.models import TargetError
 
@@ -240,5 +241,5 @@ def test_a_full_disk_is_the_machines_fault(
     error = json.loads((out / "error.json").read_text())
     assert error["error"] == "MachineError" and "no space left" in error["message"]
     # Where not even that can be written, the status tells.
-    found = _worker_error("m", tmp_path / "nothing", CANNOT_WRITE, tmp_path / "log")
+    found = worker_error("m", tmp_path / "nothing", CANNOT_WRITE, tmp_path / "log")
     assert isinstance(found, MachineError) and "the disk may be full" in str(found.hint)
