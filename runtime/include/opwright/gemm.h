@@ -111,20 +111,20 @@ OWK_FN float owk_wide(owk_f16 x) { return owk_f16_to_f32(x); }
 
 /* ---- plans: how the tasks of one nest are cut; tasks are (outer, columns, rows), rows fastest ---- */
 typedef struct {
-  int64_t m, n, k;           /* extents of rows, columns and terms */
-  int64_t rows, columns;     /* of a tile */
-  int64_t block;             /* terms of one chain */
-  int64_t down, across;      /* tiles */
+  int64_t m, n, k;       /* extents of rows, columns and terms */
+  int64_t rows, columns; /* of a tile */
+  int64_t block;         /* terms of one chain */
+  int64_t down, across;  /* tiles */
 } OwkGemm;
 typedef struct {
   int64_t outer, m0, m1, n0, n1;
   int64_t read; /* no sum from this column on is read; they are 0 */
 } OwkTile;
 
-#define OWK_TILE_ROWS 384   /* at most */
-#define OWK_TILE_BYTES 1024 /* of a row of sums, at most */
-#define OWK_FEW_ROWS 16     /* up to here a factor is not packed where it can be read in line */
-#define OWK_NEAR_BYTES 512  /* lines this near each other stay in the cache together: they are never packed */
+#define OWK_TILE_ROWS 384    /* at most */
+#define OWK_TILE_BYTES 1024  /* of a row of sums, at most */
+#define OWK_FEW_ROWS 16      /* up to here a factor is not packed where it can be read in line */
+#define OWK_NEAR_BYTES 512   /* lines this near each other stay in the cache together: they are never packed */
 #define OWK_GEMM_WORK 262144 /* terms that are worth a task of their own */
 
 /* Terms of one chain: the most for which the chain and the blocks after it stay within the bound. */
@@ -233,9 +233,11 @@ struct OwkPlain {
           owk_load4(a + k, x), owk_load4(b + k, y), owk_load4(c + k, z), owk_load4(d + k, w);
           const four s = __builtin_shufflevector(x, y, 0, 4, 1, 5), t = __builtin_shufflevector(x, y, 2, 6, 3, 7);
           const four u = __builtin_shufflevector(z, w, 0, 4, 1, 5), v = __builtin_shufflevector(z, w, 2, 6, 3, 7);
+          // clang-format off
           const four out[4] = {
               __builtin_shufflevector(s, u, 0, 1, 4, 5), __builtin_shufflevector(s, u, 2, 3, 6, 7),
               __builtin_shufflevector(t, v, 0, 1, 4, 5), __builtin_shufflevector(t, v, 2, 3, 6, 7)};
+          // clang-format on
           for (int r = 0; r < 4; ++r) __builtin_memcpy(to + (k + r) * width, &out[r], sizeof(four));
         }
         for (; k < n; ++k) {
@@ -402,8 +404,10 @@ static inline __attribute__((noinline)) void owk_micro(int64_t n, const A* __res
 
 /* c[i * ci + j * cj] = sum of x[i][k] * w[j][k] for MR lines of x, padded with zeros to whole vectors, and NR of w. */
 template <int MR, int NR, class A, class T>
+// clang-format off
 static inline __attribute__((noinline)) void owk_dot(int64_t n, const A* __restrict__ x, int64_t ldx,
                                                      const T* const* w, A* __restrict__ c, int64_t ci, int64_t cj) {
+  // clang-format on
   typedef typename OwkVector<A>::type vec;
   const int64_t lanes = OwkVector<A>::lanes, block = lanes * owk_short_block(n);
   vec total[MR][NR];
@@ -501,8 +505,10 @@ OWK_FN const A* owk_in_line(const F&, int64_t, int64_t, int64_t, int64_t*) {
 /* Columns [j0, j1) as panels of `width`: one after the other, or all at once where the text can. */
 template <class A, class F>
 OWK_FN void owk_panels(const F& f, A* to, int64_t width, int64_t j0, int64_t j1, int64_t k0, int64_t k1) {
+  // clang-format off
   for (int64_t j = j0; j < j1; j += width)
     f(to + (j - j0) * (k1 - k0), width, j, owk_least(j1, j + width), k0, k1);
+  // clang-format on
 }
 template <class A, class F>
 OWK_FN void owk_panels(const OwkWindowed<F>& f, A* to, int64_t width, int64_t j0, int64_t j1, int64_t k0, int64_t k1) {
@@ -584,8 +590,8 @@ static inline const A* owk_gemm_tile(const OwkGemm& g, const OwkTile& t, const L
     owk_dots<A>(g.k, right, t.n0, t.read, left, t.m0, t.m1, c, 1, ldc, rest);
     return c;
   }
-  A* const panel = rest;                       /* of rows, one at a time */
-  A* const packed = rest + OWK_MR * g.block;   /* of columns, all of the tile's */
+  A* const panel = rest;                     /* of rows, one at a time */
+  A* const packed = rest + OWK_MR * g.block; /* of columns, all of the tile's */
   if (g.k == 0)
     for (int64_t x = 0; x < rows * ldc; ++x) c[x] = 0;
   const int64_t whole = columns / nr * nr;

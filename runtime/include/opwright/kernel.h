@@ -137,39 +137,39 @@ OWK_FN OwkArg<A> owk_argmin(OwkArg<A> acc, A v, int64_t at) {
 
 /* The first extreme value of one counted loop; value(j) is a candidate.  Each lane keeps its own first one and the
  * step at which it came; the lanes are compared at the end. */
-#define OWK_ARG_RUN(NAME, OP)                                                                                       \
-  template <class A, class F>                                                                                       \
-  OWK_FN OwkArg<A> owk_##NAME##_run(int64_t lo, int64_t hi, F value) {                                              \
-    constexpr int lanes = 2 * OWK_LANES;                                                                            \
-    OwkArg<A> best = {0, 0, 0};                                                                                     \
-    for (int64_t b = lo; b < hi;) {                                                                                 \
-      const int32_t steps = (int32_t)owk_least((hi - b) / lanes, 1 << 30);                                          \
-      if (steps < 2) {                                                                                              \
-        const int64_t end = owk_least(hi, b + lanes);                                                               \
-        for (; b < end; ++b) best = owk_##NAME(best, value(b), b);                                                  \
-        continue;                                                                                                   \
-      }                                                                                                             \
-      A lane[lanes];                                                                                                \
-      int32_t step[lanes];                                                                                          \
-      for (int t = 0; t < lanes; ++t) lane[t] = value(b + t), step[t] = 0;                                          \
-      for (int32_t k = 1; k < steps; ++k)                                                                           \
-        for (int t = 0; t < lanes; ++t) {                                                                           \
-          const A v = value(b + (int64_t)k * lanes + t);                                                            \
-          const bool take = ((v OP lane[t]) | (v != v)) & (lane[t] == lane[t]);                                     \
-          lane[t] = take ? v : lane[t];                                                                             \
-          step[t] = take ? k : step[t];                                                                             \
-        }                                                                                                           \
-      OwkArg<A> here = {lane[0], b + (int64_t)step[0] * lanes, 1};                                                  \
-      for (int t = 1; t < lanes; ++t) {                                                                             \
-        const int64_t at = b + (int64_t)step[t] * lanes + t;                                                        \
-        const bool better = ((lane[t] OP here.value) | (lane[t] != lane[t])) & (here.value == here.value);          \
-        const bool same = (lane[t] == here.value) | ((lane[t] != lane[t]) & (here.value != here.value));            \
-        if (better || (same && at < here.at)) here = {lane[t], at, 1};                                              \
-      }                                                                                                             \
-      best = owk_##NAME(best, here.value, here.at);                                                                 \
-      b += (int64_t)steps * lanes;                                                                                  \
-    }                                                                                                               \
-    return best;                                                                                                    \
+#define OWK_ARG_RUN(NAME, OP)                                                                              \
+  template <class A, class F>                                                                              \
+  OWK_FN OwkArg<A> owk_##NAME##_run(int64_t lo, int64_t hi, F value) {                                     \
+    constexpr int lanes = 2 * OWK_LANES;                                                                   \
+    OwkArg<A> best = {0, 0, 0};                                                                            \
+    for (int64_t b = lo; b < hi;) {                                                                        \
+      const int32_t steps = (int32_t)owk_least((hi - b) / lanes, 1 << 30);                                 \
+      if (steps < 2) {                                                                                     \
+        const int64_t end = owk_least(hi, b + lanes);                                                      \
+        for (; b < end; ++b) best = owk_##NAME(best, value(b), b);                                         \
+        continue;                                                                                          \
+      }                                                                                                    \
+      A lane[lanes];                                                                                       \
+      int32_t step[lanes];                                                                                 \
+      for (int t = 0; t < lanes; ++t) lane[t] = value(b + t), step[t] = 0;                                 \
+      for (int32_t k = 1; k < steps; ++k)                                                                  \
+        for (int t = 0; t < lanes; ++t) {                                                                  \
+          const A v = value(b + (int64_t)k * lanes + t);                                                   \
+          const bool take = ((v OP lane[t]) | (v != v)) & (lane[t] == lane[t]);                            \
+          lane[t] = take ? v : lane[t];                                                                    \
+          step[t] = take ? k : step[t];                                                                    \
+        }                                                                                                  \
+      OwkArg<A> here = {lane[0], b + (int64_t)step[0] * lanes, 1};                                         \
+      for (int t = 1; t < lanes; ++t) {                                                                    \
+        const int64_t at = b + (int64_t)step[t] * lanes + t;                                               \
+        const bool better = ((lane[t] OP here.value) | (lane[t] != lane[t])) & (here.value == here.value); \
+        const bool same = (lane[t] == here.value) | ((lane[t] != lane[t]) & (here.value != here.value));   \
+        if (better || (same && at < here.at)) here = {lane[t], at, 1};                                     \
+      }                                                                                                    \
+      best = owk_##NAME(best, here.value, here.at);                                                        \
+      b += (int64_t)steps * lanes;                                                                         \
+    }                                                                                                      \
+    return best;                                                                                           \
   }
 OWK_ARG_RUN(argmax, >)
 OWK_ARG_RUN(argmin, <)

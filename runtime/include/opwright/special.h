@@ -111,7 +111,7 @@ OWK_FN double owk_bessel_core(double x, int n) {
 OWK_FN double owk_i0e_core(double x) { return owk_bessel_core(x, 0); }
 OWK_FN double owk_i1e_core(double x) { return owk_bessel_core(x, 1); }
 
-#define OWK_SPECIAL(FN)                                                             \
+#define OWK_SPECIAL(FN)                                                              \
   OWK_FN float owk_##FN##_f32(float x) { return (float)owk_##FN##_core((double)x); } \
   OWK_FN double owk_##FN##_f64(double x) { return owk_##FN##_core(x); }
 OWK_SPECIAL(lgamma)
@@ -122,15 +122,15 @@ OWK_SPECIAL(i0e)
 OWK_SPECIAL(i1e)
 
 /* Of sizes as unsigned numbers, so that the lowest integer has one; as every result it wraps. */
-#define OWK_GCD(NAME, INT)                                                                      \
-  OWK_FN INT owk_gcd_##NAME(INT a, INT b) {                                                     \
+#define OWK_GCD(NAME, INT)                                                                         \
+  OWK_FN INT owk_gcd_##NAME(INT a, INT b) {                                                        \
     uint64_t p = a < 0 ? 0 - (uint64_t)a : (uint64_t)a, q = b < 0 ? 0 - (uint64_t)b : (uint64_t)b; \
-    while (q != 0) {                                                                            \
-      uint64_t r = p % q;                                                                       \
-      p = q;                                                                                    \
-      q = r;                                                                                    \
-    }                                                                                           \
-    return (INT)p;                                                                              \
+    while (q != 0) {                                                                               \
+      uint64_t r = p % q;                                                                          \
+      p = q;                                                                                       \
+      q = r;                                                                                       \
+    }                                                                                              \
+    return (INT)p;                                                                                 \
   }
 OWK_GCD(u8, uint8_t)
 OWK_GCD(i8, int8_t)
