@@ -438,6 +438,9 @@ def _inputs(module: Any, seed: int) -> Iterator[dict[str, Any]]:
         name: [partial(_draw, name, s, config, generator) for s in shapes]
         for name, shapes in _shapes(config).items()
     }
+    if "states" in names:  # of a decision: masked by its steps
+        steps = (BATCH, TARGET_SEQUENCE)
+        makers["attention_mask"] = [partial(_draw, "attention_mask", steps, config, generator)]
     pairs: list[list[str]] = []
     text: list[str] = [n for n in ("input_ids", "attention_mask") if n in names]
     decoder: list[str] = [n for n in ("decoder_input_ids",) if n in names]
@@ -464,7 +467,10 @@ def _inputs(module: Any, seed: int) -> Iterator[dict[str, Any]]:
         if p.default is inspect.Parameter.empty and p.kind is p.POSITIONAL_OR_KEYWORD
     ]
     if required and all(n in makers for n in required):
-        pairs.insert(0, required + [n for n in ("attention_mask",) if n in names and "input_ids" in required])
+        known = [n for n in ("attention_mask",) if n in names and "input_ids" in required]
+        if "past_time_features" in required:  # the decoder reads what is known of the future
+            known += ["future_values", "future_time_features"]
+        pairs.insert(0, required + known)
     pairs.append([n for n in names if n in makers and n not in ("pixel_mask", "freq")])
     tried: list[tuple[str, ...]] = []
     for pair in pairs:
@@ -529,6 +535,14 @@ def _shapes(config: Any) -> dict[str, list[tuple[int, ...]]]:
     frames_of = _first(config, "frames_per_clip", "num_frames")
     video = frames_of if isinstance(frames_of, int) else 4
     clips = [(b, video, channels, *x) for x in sides]
+    patch = _first(config, "patch_size")
+    flat = _first(config, "patch_embed_hidden_size")
+    flat = flat or channels * (patch if isinstance(patch, int) else 16) ** 2
+    context = _first(config, "context_length") or 128
+    ahead = _first(config, "prediction_length") or 16
+    past = context + max(_first(config, "lags_sequence") or [0])
+    series, times = _first(config, "input_size"), _first(config, "num_time_features") or 1
+    series = (series,) if isinstance(series, int) and series > 1 else ()
     return {
         "input_ids": [(b, s)],
         "attention_mask": [(b, s)],
@@ -542,10 +556,11 @@ def _shapes(config: Any) -> dict[str, list[tuple[int, ...]]]:
         "pixel_mask": [(b, *x) for x in sides],
         "input_features": features,
         "input_values": [(b, 4000), (b, 1, 4000), *([(b, length, mel)] if length else []), (b, 1024, 128)],
-        "past_values": [
-            (b, _first(config, "context_length") or 128),
-            (b, _first(config, "context_length") or 128, _first(config, "num_input_channels") or 1),
-        ],
+        "past_values": [(b, past, *series), (b, past, _first(config, "num_input_channels") or 1)],
+        "past_time_features": [(b, past, times)],
+        "past_observed_mask": [(b, past, *series)],
+        "future_values": [(b, ahead, *series)],
+        "future_time_features": [(b, ahead, times)],
         "freq": [(b, 1)],
         "token_type_ids": [(b, s)],
         "bbox": [(b, s, 4)],
@@ -554,9 +569,7 @@ def _shapes(config: Any) -> dict[str, list[tuple[int, ...]]]:
         "rewards": [(b, t, 1)],
         "returns_to_go": [(b, t, 1)],
         "timesteps": [(b, t)],
-        "flattened_patches": [(b, s, 2 + channels * (_first(config, "patch_size") or 16) ** 2)]
-        if isinstance(_first(config, "patch_size") or 16, int)
-        else [],
+        "flattened_patches": [(b, s, 2 + flat)],  # where a patch stands, then the patch
         "pixel_attention_mask": [(b, s)],
         "spatial_shapes": [(b, 2)],
         "visual_feats": [(b, 4, _first(config, "visual_feat_dim") or 2048)],
@@ -572,6 +585,9 @@ def _draw(name: str, shape: tuple[int, ...], config: Any, generator: Any) -> Any
         return torch.randint(0, 50, shape[:-1] + (2,), generator=generator).repeat(1, 1, 2) + torch.tensor(
             [0, 0, 9, 9]
         )
+    if name == "flattened_patches":  # each one's row and column come before its values
+        at = torch.randint(0, 4, shape[:-1] + (2,), generator=generator).float()
+        return torch.cat([at, torch.randn(shape[:-1] + (shape[-1] - 2,), generator=generator)], dim=-1)
     if name == "spatial_shapes":
         return torch.full(shape, 4, dtype=torch.int64)
     if name in ("token_type_ids", "freq"):

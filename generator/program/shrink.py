@@ -37,6 +37,8 @@ class Sizes:
     chosen: int = 2
     window: int = 8
     channels: int = 32
+    horizon: int = 16
+    features: int = 2
 
     @property
     def patches(self) -> int:
@@ -55,7 +57,7 @@ _RULES: tuple[tuple[str, str, Callable[[Sizes], int]], ...] = (
     (r"kv_shared_layers", "layers", lambda s: 0),
     (r"dense_layers$|first_k_dense", "layers", lambda s: 1),
     (r"(window_pattern|layer_interval|layer_group_size)$", "layers", lambda s: s.layers),
-    (r"(^|_)n_layers?$|num_layers$|_layers$|^depth$|^num_blocks$", "layers", lambda s: s.layers),
+    (r"(^|_)n_layers?$|num_layers$|_layers$|^depth$|^num_blocks$|_per_block$", "layers", lambda s: s.layers),
     (r"^type_vocab|task_type_vocab", "keep", lambda s: 0),
     (r"vocab_size", "vocab", lambda s: s.vocab),
     (r"experts?_per_tok|^moe_k$|^top_?k$|selected_experts|moe_top_?k", "experts", lambda s: s.chosen),
@@ -92,10 +94,15 @@ _RULES: tuple[tuple[str, str, Callable[[Sizes], int]], ...] = (
     ),
     (r"conv_pos_embedding_groups", "heads", lambda s: s.heads),
     (r"conv_pos_embeddings", "positions", lambda s: s.head),
-    (r"num_queries|num_proposals", "positions", lambda s: 8),
+    (r"num_queries|num_proposals|^num_latents$", "positions", lambda s: 8),
+    (
+        r"^num_filters$",
+        "channels",
+        lambda s: s.channels // 4,
+    ),  # of the first stage: each next one doubles them
     (
         r"hidden_size$|^d_model$|^n_embd$|embed_dim$|hidden_dim$|^embedding_(size|dim)$|^projection_dim$|word_embed_proj_dim|"
-        r"lru_width|hidden_size_per_layer|^dim$",
+        r"lru_width|hidden_size_per_layer|^dim$|^d_latents$",
         "hidden",
         lambda s: s.hidden,
     ),
@@ -170,6 +177,13 @@ def shrink(
             out[name] = sizes.head
         if name == "pad_token_id" and value is None and "pad" in without:
             out[name] = 0
+        if name == "layer_types" and value is None and "kinds" in without:
+            count = out.get("num_hidden_layers", have.get("num_hidden_layers")) or sizes.layers
+            out[name] = [("conv", "full_attention")[k % 2] for k in range(count)]
+        if name == "prediction_length" and value is None:  # how far to predict: it has no default
+            out[name] = sizes.horizon
+            if have.get("num_time_features") == 0:  # without any, its input of times would be empty
+                out["num_time_features"] = sizes.features
         if isinstance(value, float) and value > 1 and "layers" not in without and _MULTIPLES.search(name):
             out[name] = 1.0
         if isinstance(value, bool) or not isinstance(value, int) or value <= 1:
@@ -185,9 +199,21 @@ def shrink(
     _agree(have, out, sizes, without)
     for name, value in vars(config).items():
         if _is_config(value):
-            out[name.lstrip("_")] = type(value)(**shrink(type(value), sizes, without, start=value))
+            own = shrink(type(value), sizes, without, start=value)
+            out[name.lstrip("_")] = type(value)(**_asked_of(value, own) | own)
     _tokens(have, out, config, sizes)
     return out
+
+
+def _asked_of(backbone: Any, own: Mapping[str, Any]) -> dict[str, Any]:
+    """The stages that a backbone is asked for: no field of its class, so it would forget them when built anew."""
+    indices = getattr(backbone, "_out_indices", None)
+    if not isinstance(indices, list | tuple) or len(indices) < 2 or "out_features" in own:
+        return {}
+    now = own.get("num_hidden_layers")
+    if isinstance(now, int) and max(indices) > now:  # fewer layers than were asked for
+        return {}
+    return {"out_indices": list(indices)}
 
 
 def _agree(have: Mapping[str, Any], out: dict[str, Any], sizes: Sizes, without: frozenset[str]) -> None:
@@ -450,12 +476,13 @@ def _tokens(have: Mapping[str, Any], out: dict[str, Any], config: Any, sizes: Si
 
 
 _ALL = "hidden head heads channels experts positions image window layers"
-#: What to leave as it is (or, for `pad`, `sections`, `derived` and `twice`, to do), one attempt after the other.
+#: What to leave as it is (for `pad`, `sections`, `kinds`, `derived`, `twice`: to do), one attempt after the other.
 _GIVE_UP: tuple[frozenset[str], ...] = tuple(
     frozenset(g.split())
     for g in (
         "",
         "sections",
+        "kinds",
         "pad",
         "derived",
         "derived twice",

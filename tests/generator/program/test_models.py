@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -249,11 +250,80 @@ def test_every_error_is_one_a_person_can_read(source: Path) -> None:
     assert "Traceback" not in e.value.render()
 
 
+def test_a_series_goes_back_by_its_lags_and_says_what_is_known_of_the_future() -> None:
+    class Series(torch.nn.Module):
+        main_input_name = "past_values"
+        config = SimpleNamespace(
+            context_length=16, prediction_length=8, lags_sequence=[1, 5], input_size=1, num_time_features=2
+        )
+
+        def forward(
+            self,
+            past_values: Any,
+            past_time_features: Any,
+            past_observed_mask: Any,
+            future_values: Any = None,
+            future_time_features: Any = None,
+        ) -> None: ...
+
+    first = next(models._inputs(Series(), 0))
+    assert {name: tuple(x.shape) for name, x in first.items()} == {
+        "past_values": (2, 21),
+        "past_time_features": (2, 21, 2),
+        "past_observed_mask": (2, 21),
+        "future_values": (2, 8),
+        "future_time_features": (2, 8, 2),
+    }
+    Series.config.input_size = 3
+    first = next(models._inputs(Series(), 0))
+    assert first["past_observed_mask"].shape == first["past_values"].shape == (2, 21, 3)
+    assert first["future_values"].shape == (2, 8, 3)
+
+
+def test_a_decision_is_masked_by_its_steps() -> None:
+    class Decision(torch.nn.Module):
+        main_input_name = "states"
+        config = SimpleNamespace(state_dim=5, act_dim=3)
+
+        def forward(
+            self,
+            states: Any = None,
+            actions: Any = None,
+            rewards: Any = None,
+            returns_to_go: Any = None,
+            timesteps: Any = None,
+            attention_mask: Any = None,
+        ) -> None: ...
+
+    whole = [x for x in models._inputs(Decision(), 0) if len(x) == 6]
+    assert whole and all(x["attention_mask"].shape == x["timesteps"].shape for x in whole)
+
+
+def test_patches_are_as_wide_as_the_model_takes_them() -> None:
+    def width(**fields: int) -> int:
+        return models._shapes(SimpleNamespace(**fields))["flattened_patches"][0][-1]
+
+    assert width() == 2 + 3 * 16 * 16 and width(patch_size=4) == 2 + 3 * 4 * 4
+    assert width(patch_embed_hidden_size=64) == 2 + 64
+    x = models._draw("flattened_patches", (2, 16, 66), None, torch.Generator().manual_seed(0))
+    assert x.shape == (2, 16, 66) and set(x[..., :2].unique().tolist()) == {0.0, 1.0, 2.0, 3.0}
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     "name",
     [
         "t5",
+        "pix2struct",
+        "perceiver",
+        "upernet",
+        "lfm2_moe",
+        "decision_transformer",
+        "vibevoice",
+        "vibevoice_acoustic_tokenizer",
+        "time_series_transformer",
+        "autoformer",
+        "informer",
         "mixtral",
         "mamba",
         "resnet",

@@ -144,6 +144,56 @@ class StagedHeads(Stages):
     num_heads: Any = (3, 6, 12, 24)
 
 
+def test_a_series_is_predicted_so_far_and_has_times() -> None:
+    @dataclass
+    class Series(Config):
+        prediction_length: int | None = None
+        num_time_features: int = 0
+
+    assert shrink(Series) == {"prediction_length": 16, "num_time_features": 2}
+    given = Series(24, 3)
+    assert "prediction_length" not in shrink(Series, start=given)
+    assert "num_time_features" not in shrink(Series, start=given)
+
+
+def test_a_backbone_keeps_the_stages_that_it_is_asked_for() -> None:
+    @dataclass
+    class Backbone(Config):
+        depths: tuple[int, ...] = (3, 4, 6)
+
+        def __init__(self, depths: tuple[int, ...] = (3, 4, 6), out_indices: Any = (3,)) -> None:
+            self.depths, self._out_indices = depths, list(out_indices)
+
+    class Head(Config):
+        def __init__(self) -> None:
+            self.backbone_config = Backbone(out_indices=(1, 2, 3))
+
+    backbone = shrink(Head)["backbone_config"]
+    assert backbone.depths == (2, 2, 2) and backbone._out_indices == [1, 2, 3]
+
+
+def test_kinds_of_layers_that_the_configuration_does_not_say() -> None:
+    @dataclass
+    class Hybrid(Config):
+        num_hidden_layers: int = 32
+        layer_types: Any = None
+
+    tried = [a.get("layer_types") for a in attempts(Hybrid)]
+    assert tried[:2] == [None, ["conv", "full_attention"]]
+
+
+def test_widths_that_each_stage_doubles_and_latents() -> None:
+    @dataclass
+    class Codec(Config):
+        num_filters: int = 32
+        num_latents: int = 256
+        d_latents: int = 1280
+        num_self_attends_per_block: int = 26
+
+    want = {"num_filters": 8, "num_latents": 8, "d_latents": 64, "num_self_attends_per_block": 2}
+    assert shrink(Codec) == want
+
+
 def test_experts_and_latent_attention() -> None:
     got = shrink(Mixed)
     assert (
