@@ -543,8 +543,9 @@ def _shapes(config: Any) -> dict[str, list[tuple[int, ...]]]:
     past = context + max(_first(config, "lags_sequence") or [0])
     series, times = _first(config, "input_size"), _first(config, "num_time_features") or 1
     series = (series,) if isinstance(series, int) and series > 1 else ()
+    books = _first(config, "num_codebooks")  # a text token and one of each codebook at every step
     return {
-        "input_ids": [(b, s)],
+        "input_ids": [(b, s), *([(b, s, books + 1)] if isinstance(books, int) else [])],
         "attention_mask": [(b, s)],
         "decoder_input_ids": [(b, t)],
         "inputs": [(b, s)],

@@ -299,6 +299,11 @@ def test_a_decision_is_masked_by_its_steps() -> None:
     assert whole and all(x["attention_mask"].shape == x["timesteps"].shape for x in whole)
 
 
+def test_tokens_of_codebooks_are_tried_after_plain_ones() -> None:
+    assert models._shapes(SimpleNamespace(num_codebooks=32))["input_ids"] == [(2, 16), (2, 16, 33)]
+    assert models._shapes(SimpleNamespace())["input_ids"] == [(2, 16)]
+
+
 def test_patches_are_as_wide_as_the_model_takes_them() -> None:
     def width(**fields: int) -> int:
         return models._shapes(SimpleNamespace(**fields))["flattened_patches"][0][-1]
