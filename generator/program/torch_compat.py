@@ -4,8 +4,8 @@ Tried with torch 2.13.  The rest of `generator/program` uses torch's public func
 release of torch is answered here.  Torch is imported inside functions: importing this module costs nothing and works
 where torch is not installed.
 
-May import: intexpr, generator.errors, generator.types.  To answer a change of torch: edit the function that names it;
-tests/generator/program/test_torch_compat.py says what each must give.
+May import: decompositions, intexpr, generator.errors, generator.types.  To answer a change of torch: edit the function
+that names it; tests/generator/program/test_torch_compat.py says what each must give.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any
 
 from ..errors import MachineError, OpwrightError
 from ..types import DType
+from .decompositions import own
 from .intexpr import IntExpr, floordiv, maximum, minimum, mod
 
 __all__ = [
@@ -363,10 +364,12 @@ def decomposable(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def decompose(exported: Any, keep: Sequence[str] = (), more: Sequence[str] = ()) -> Any:
-    """`run_decompositions()` to core ATen, except for the overloads named by `keep` (`aten.rms_norm.default`); `more`
-    are decomposed too (see `decomposable`)."""
+    """`run_decompositions()` to core ATen and by our own decompositions, except for the overloads named by `keep`
+    (`aten.rms_norm.default`); `more` are decomposed too (see `decomposable`)."""
     torch = require_torch()
     table = torch.export.default_decompositions()
+    for op, into in own(torch).items():
+        table[op] = into
     for name in more:
         op = overload_of(name)
         table[op] = torch._decomp.decomposition_table[op]

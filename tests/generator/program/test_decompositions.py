@@ -1,0 +1,95 @@
+"""What is decomposed by us means what it was, and leaves calls that a row of the table takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from opwright.generator.program import records  # noqa: E402
+from opwright.generator.program.capture import Capture, capture  # noqa: E402
+
+
+class Transforms(torch.nn.Module):  # type: ignore[misc]
+    def forward(self, x: Any) -> Any:
+        f = torch.fft
+        half = f.rfft2(x, norm="ortho")
+        return (
+            f.irfft(f.rfft(x, n=12, dim=1), n=12, dim=1),
+            f.irfft2(half, s=x.shape[-2:], norm="ortho"),
+            torch.view_as_real(f.fft(x, norm="forward")),  # reals, both halves
+            torch.view_as_real(f.ifft(half, dim=1)),
+            torch.view_as_real(f.fftn(half, dim=(1, 2), norm="ortho")),
+            f.hfft(half, dim=-1),
+            torch.nn.functional.lp_pool2d(x.abs()[:, None], 2, 2),
+        )
+
+
+class Bags(torch.nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.weight = torch.nn.Parameter(torch.randn(9, 4))
+
+    def forward(self, ids: Any, starts: Any, x: Any) -> Any:
+        bag = torch.nn.functional.embedding_bag
+        by = torch.nn.functional.one_hot(ids % 3, 4).to(x.dtype)
+        z = torch.complex(by, by.flip(0))
+        return (
+            bag(ids, self.weight, starts),
+            bag(ids, self.weight, starts, mode="sum", per_sample_weights=ids * 0.5),
+            bag(ids, self.weight, starts, mode="max", padding_idx=0),
+            bag(ids, self.weight, starts, mode="mean", padding_idx=0),
+            bag(ids, self.weight, torch.cat([starts, starts[-1:] * 0 + 7]), include_last_offset=True),
+            bag((ids % 5)[None].repeat(2, 1), self.weight),
+            x.index_reduce(0, ids % 3, by, "amax"),
+            x.index_reduce(0, ids % 3, by, "mean", include_self=False),
+            z.abs() + (z.conj() * z).real + torch.conj_physical(z).imag,
+        )
+
+
+def test_bags_slices_and_complex_parts_give_what_torch_gives(everything: Any) -> None:
+    args = (torch.tensor([3, 0, 8, 1, 0, 0, 5]), torch.tensor([0, 2, 2, 4, 6]), torch.randn(6, 4))
+    found = capture(Bags(), args, {}, everything, name="m", source="m")
+    left = {c.op for c in found.program.calls}
+    assert not left & {"_embedding_bag", "_embedding_bag_forward_only", "index_reduce", "_conj", "abs"}
+    for ids, starts in ((args[0], args[1]), (args[0].flip(0), torch.tensor([0, 1, 4, 7, 7]))):
+        want = records.eager(Bags(), (ids, starts, args[2]), {})
+        have = records.values(found, {"ids": ids, "starts": starts, "x": args[2]})
+        for b in found.program.outputs:
+            torch.testing.assert_close(have[b.value], want[b.name])
+
+
+@pytest.fixture(scope="module")
+def captured(everything: Any) -> Capture:
+    return capture(Transforms(), (torch.randn(3, 5, 8),), {}, everything, name="m", source="m")
+
+
+def test_transforms_over_several_axes_and_scales_are_plain_sums_over_one(captured: Capture) -> None:
+    calls = [c for c in captured.program.calls if c.op.startswith("_fft")]
+    assert {c.op for c in calls} == {"_fft_c2c", "_fft_r2c", "_fft_c2r"}
+    for c in calls:
+        dim = c.attrs["dim"]
+        assert c.attrs["normalization"] == 0 and isinstance(dim, tuple) and len(dim) == 1, c
+        assert c.attrs.get("onesided", True) is True, c
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 8), (2, 5, 8)])
+def test_they_give_what_torch_gives(captured: Capture, shape: tuple[int, ...]) -> None:
+    x = torch.randn(*shape, generator=torch.Generator().manual_seed(1))
+    want = records.eager(Transforms(), (x,), {})
+    have = records.values(captured, {"x": x})
+    for b in captured.program.outputs:
+        torch.testing.assert_close(have[b.value], want[b.name])
+
+
+def test_the_rows_of_the_registry_take_what_is_left() -> None:
+    from opwright.workflows.bridge import aten_rows
+    from opwright.workflows.workbench import Workbench
+
+    table = aten_rows(Workbench.here().registry.all())
+    found = capture(Transforms(), (torch.randn(3, 5, 8),), {}, table, name="m", source="m", further=True)
+    assert not [c.op for c in found.program.calls if c.missing]
+    assert {"fft", "rfft", "irfft"} <= {c.op for c in found.program.calls}
