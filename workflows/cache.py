@@ -62,7 +62,8 @@ def info(as_json: bool) -> int:
         )
     else:
         console.say(
-            f"{found.path}\n{found.files} artifacts, {size_text(found.bytes)} of at most {size_text(found.limit)}"
+            f"{found.path}\n{console.counted(found.files, 'artifact')}, "
+            f"{size_text(found.bytes)} of at most {size_text(found.limit)}"
         )
     return 0
 

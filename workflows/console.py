@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-__all__ = ["Progress", "note", "print_json", "print_table", "progress", "say", "table_text"]
+__all__ = ["Progress", "counted", "note", "print_json", "print_table", "progress", "say", "table_text"]
 
 SCHEMA = 1
 
@@ -31,6 +31,11 @@ def note(text: str) -> None:
     """Something about the run, on stderr."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
+
+
+def counted(n: int, noun: str) -> str:
+    """`1 operator`, `2 operators`: a number with its noun, which takes a plain s."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def print_json(data: dict[str, Any]) -> None:

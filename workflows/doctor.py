@@ -93,7 +93,7 @@ def _cache() -> Iterator[Check]:
     yield Check(
         "cache",
         WARN if tight else OK,
-        f"{found.path}: {found.files} artifacts, {size_text(found.bytes)}; {size_text(free)} free",
+        f"{found.path}: {console.counted(found.files, 'artifact')}, {size_text(found.bytes)}; {size_text(free)} free",
         "free space, or set OPWRIGHT_CACHE to another disk" if tight else "",
     )
 

@@ -264,7 +264,7 @@ def _report(done: Sequence[Generated], check: bool, as_json: bool) -> int:
             for word, names in (("differs", g.changes.written), ("is no longer made", g.changes.removed)):
                 for name in names:
                     console.say(f"{_short(g.folder / name)} {word}")
-        console.note(f"{len(done)} operators, {len(differs)} differ")
+        console.note(f"{console.counted(len(done), 'operator')}, {len(differs)} differ")
     else:
         for g in done:
             for name in sorted((*g.changes.written, *g.changes.same)):

@@ -104,7 +104,8 @@ def inventory(target: str, seed: int | None, as_json: bool) -> int:
         )
         names = {r["op"] for r in found["operators"]}
         console.note(
-            f"{found['architecture']}: {found['calls']} calls of {len(names)} operators, "
+            f"{found['architecture']}: {console.counted(found['calls'], 'call')} of "
+            f"{console.counted(len(names), 'operator')}, "
             f"{len(found['missing'])} missing"
         )
     return EXIT_FAILED if found["missing"] else EXIT_OK

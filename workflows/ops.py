@@ -130,5 +130,5 @@ def ops(names: tuple[str, ...], family: str | None, state: str | None, as_json: 
         right=(4,),
     )
     proven = sum(r["state"] == FRESH for r in rows)
-    console.note(f"{len(rows)} operators, {proven} proven")
+    console.note(f"{console.counted(len(rows), 'operator')}, {proven} proven")
     return 0
