@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import toolchain
+from ..exceptions import OpTypeError
 from ..generator.bind import bind
 from ..generator.bind_key import Resolved, key_for_call
 from ..generator.bound import BindKey, BoundOp, KernelText
@@ -234,7 +235,12 @@ class Bridge:
     # ---- the miss hook
 
     def __call__(self, request: Request) -> Answer:
-        return self.resolve_many([request])[0]
+        """The answer to one call.  What its spec does not admit is the caller's mistake: an `OpError`, as every other
+        mistake in a call."""
+        try:
+            return self.resolve_many([request])[0]
+        except DomainError as why:
+            raise OpTypeError(why.message, hint=why.hint) from why
 
     def resolve_many(self, requests: Sequence[Request]) -> list[Answer]:
         """Answers to the runtime's requests, in order; all libraries are built at once."""

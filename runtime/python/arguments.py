@@ -71,7 +71,16 @@ def _product(rank: int, about: About, self: Any, mat2: Any) -> dict[str, Any]:
     return {"self": self, "mat2": mat2}
 
 
+def _any(about: About, self: Any, dim: Any = None, keepdim: bool = False) -> dict[str, Any]:
+    """No dim at all is every dim, as for other reductions; a list of none reduces nothing here, and only here."""
+    if isinstance(dim, list | tuple) and not dim:
+        raise Refused("`dim` names no axis: PyTorch reduces nothing then, the operator all axes")
+    return {"self": self, "dim": dim, "keepdim": keepdim}
+
+
 RULES: dict[str, Rule] = {
+    "aten.all.dims": _any,
+    "aten.any.dims": _any,
     "aten.bmm.default": partial(_product, 3),
     "aten.hardtanh.default": _hardtanh,
     "aten.mm.default": partial(_product, 2),

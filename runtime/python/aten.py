@@ -6,7 +6,8 @@ May import: `.registry`, `.exceptions`, `.aliases`, `.fronting`, `.fronts`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -52,6 +53,7 @@ def plan_aten(overload: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
             hint='such as "aten.add.Tensor"',
         )
     overload = _renamed(overload)
+    _here(overload, kwargs)
     if not _claimed(overload):
         written = _writing(overload, args, kwargs)
         if written is not None:
@@ -72,6 +74,14 @@ def plan_aten(overload: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     except Refused as why:
         reasons = "; ".join([*refusals, *([str(why)] if str(why) else [])])
         raise OpTypeError(f"{overload} is not supplied for these arguments: {reasons}") from None
+
+
+def _here(overload: str, kwargs: Mapping[str, Any]) -> None:
+    """A tensor somewhere else, or laid out in another way, is asked for by name and is not what would be given."""
+    for name, given in (("device", "cpu"), ("layout", "torch.strided")):
+        wanted = kwargs.get(name)
+        if wanted is not None and str(wanted).partition(":")[0] != given:
+            raise OpTypeError(f"{overload}: `{name}` must be {given}, got {wanted}")
 
 
 def _claimed(overload: str) -> bool:
@@ -136,7 +146,8 @@ def _bases(prefix: str, named: str) -> list[str]:
 
 def _written(overload: str, into: Any, result: Any) -> Any:
     """The values of `result` in the memory of `into`, in its dtype."""
-    target = tensor(into)
+    with _said_of(overload, "`out`, or what is written over: "):
+        target = tensor(into)
     if isinstance(result, tuple):
         raise OpTypeError(f"{overload}: several results are not written")
     if tuple(result.shape) != tuple(target.shape):
@@ -145,16 +156,33 @@ def _written(overload: str, into: Any, result: Any) -> Any:
         raise OpTypeError(f"{overload}: a result of {result.dtype} cannot be written as {target.dtype}")
     if result.dtype != target.dtype:
         result = result.to(target.dtype)
-    registry.get("contiguous")(result, out=target)
+    with _said_of(overload, "`out`, or what is written over: "):
+        registry.get("contiguous")(result, out=target)
     return target
 
 
 def _front(table: Mapping[str, Front], overload: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """A front's answer; what it refuses is said of the overload, for it reshapes and slices on its way."""
-    try:
+    with _said_of(overload):
         return front(table, overload, args, kwargs)
+
+
+@contextmanager
+def _said_of(overload: str, what: str = "") -> Iterator[None]:
+    """Errors of what a call does on its way are the overload's.  A front is Python over what it is given: an
+    argument of another kind (a text for a number, an empty list of tensors) is one more error of the call."""
+    prefix = f"{overload}: {what}" if what else f"{overload}: "
+    try:
+        yield
+    except Refused:
+        raise
     except OpError as error:
-        raise type(error)(f"{overload}: {error.message}", place=error.place, hint=error.hint) from error
+        raise type(error)(f"{prefix}{error.message}", place=error.place, hint=error.hint) from error
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise OpTypeError(
+            f"{prefix}an argument has a kind, a value or a number of items that is not taken ({error})",
+            hint="compare the arguments with PyTorch's schema of the overload",
+        ) from error
 
 
 def _called(call: Any) -> Any:

@@ -293,7 +293,18 @@ Tensor from_capsule(PyObject* capsule) {
   fail(ErrorKind::Value, "the capsule is no DLPack tensor, or was consumed before");
 }
 
+// PyTorch's `__dlpack__` refuses the conjugate bit but hands over the memory of a tensor with the negative bit, whose
+// elements are the negatives of what lies there.
+void refuse_negative_bit(PyObject* object) {
+  static PyObject* name = PyUnicode_InternFromString("is_neg");
+  if (PyObject_HasAttr(reinterpret_cast<PyObject*>(Py_TYPE(object)), name) == 0) return;
+  Ref answer = checked(PyObject_CallMethodNoArgs(object, name));
+  if (answer.get() == Py_True)
+    fail(ErrorKind::Type, "a tensor with the negative bit set cannot be read, use tensor.resolve_neg()");
+}
+
 Tensor from_dlpack_method(PyObject* object) {
+  refuse_negative_bit(object);
   static PyObject* name = PyUnicode_InternFromString("__dlpack__");
   static PyObject* kwnames = Py_BuildValue("(s)", "max_version");
   static PyObject* version = Py_BuildValue("(ii)", 1, 0);
@@ -307,7 +318,9 @@ Tensor from_dlpack_method(PyObject* object) {
   return from_capsule(held.get());
 }
 
-enum class Protocol { None, ArrayStruct, Buffer, DlPack };
+enum class Protocol { None, ArrayStruct, Buffer, DlPack, Masked };
+
+const char* const kMasked = "a masked array cannot be read: its mask would be lost; use x.filled(value)";
 
 // What instances of a type speak; asked once per type.
 Protocol protocol_of(PyObject* object) {
@@ -316,7 +329,9 @@ Protocol protocol_of(PyObject* object) {
   if (auto found = known->find(type); found != known->end()) return found->second;
   auto has = [&](const char* name) { return PyObject_HasAttrString(reinterpret_cast<PyObject*>(type), name) != 0; };
   Protocol protocol = Protocol::None;
-  if (has("__array_struct__"))
+  if (has("filled") && has("mask"))  // numpy.ma: the memory alone does not say which elements count
+    protocol = Protocol::Masked;
+  else if (has("__array_struct__"))
     protocol = Protocol::ArrayStruct;
   else if (has("__dlpack__"))
     protocol = Protocol::DlPack;
@@ -346,6 +361,8 @@ bool tensor_from(PyObject* object, Tensor* out) {
     case Protocol::Buffer:
       *out = from_buffer(object);
       return true;
+    case Protocol::Masked:
+      fail(ErrorKind::Type, kMasked);
     case Protocol::None:
       break;
   }
@@ -355,7 +372,9 @@ bool tensor_from(PyObject* object, Tensor* out) {
 Tensor tensor_from_dlpack(PyObject* object) {
   if (PyCapsule_CheckExact(object)) return from_capsule(object);
   if (is_tensor(object)) return tensor_of(object);
-  if (protocol_of(object) == Protocol::ArrayStruct) return from_array_struct(object);  // read-only arrays too
+  Protocol protocol = protocol_of(object);
+  if (protocol == Protocol::Masked) fail(ErrorKind::Type, kMasked);
+  if (protocol == Protocol::ArrayStruct) return from_array_struct(object);  // read-only arrays too
   if (PyObject_HasAttrString(object, "__dlpack__")) return from_dlpack_method(object);
   fail(ErrorKind::Type, "from_dlpack: ", Py_TYPE(object)->tp_name, " has no __dlpack__ method");
 }

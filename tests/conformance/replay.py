@@ -112,6 +112,8 @@ def replay(call: Recorded) -> Outcome:
     except NotImplementedError as why:
         return Outcome(FAILED, f"NotImplementedError: {why}")
     except (OpError, DomainError) as why:
+        if not isinstance(why.__cause__, OpwrightError | None):  # a front that stumbled did not refuse
+            return Outcome(FAILED, _reason(why))
         return Outcome(REFUSED, _reason(why))
     except OpwrightError as why:  # a key that the spec admits must bind, lower and compile
         return Outcome(FAILED, why.message.splitlines()[0])

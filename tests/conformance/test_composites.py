@@ -10,9 +10,9 @@ import numpy as np  # noqa: E402
 
 import opwright as ow  # noqa: E402
 from opwright import random  # noqa: E402
-from opwright.exceptions import OpTypeError  # noqa: E402
+from opwright.exceptions import OpError, OpTypeError  # noqa: E402
 
-from .replay import PASSED, bridge, prepare, replay  # noqa: E402
+from .replay import PASSED, bridge, prepare, replay, specs  # noqa: E402
 from .torch_samples import recorded  # noqa: E402
 
 pytestmark = pytest.mark.conformance
@@ -68,6 +68,23 @@ def test_what_does_not_fit_is_not_written() -> None:
     assert x.numpy().tolist() == [1, 2]
 
 
+def test_what_cannot_be_written_to_is_said_of_the_call() -> None:
+    x = np.ones((2, 3), np.float32)
+    x.flags.writeable = False
+    for overload, args, kwargs in (
+        ("aten.add.out", (x, x), {"out": x}),
+        ("aten.add.out", (x, x), {"out": "x"}),
+        ("aten.add_.Tensor", (x, x), {}),
+    ):
+        with pytest.raises(OpError, match=rf"^{overload}: `out`, or what is written over: "):
+            ow.call_aten(overload, *args, **kwargs)
+
+
+def test_what_a_spec_does_not_admit_is_an_error_of_the_call() -> None:
+    with pytest.raises(OpTypeError, match="matmul: input `a` has at least 2 axes, got 1"):
+        ow.ops.matmul(np.ones(3, np.float32), np.ones((3, 3), np.float32))
+
+
 def test_other_names() -> None:
     x = ow.tensor([0.5, -1.0])
     assert np.array_equal(
@@ -112,3 +129,12 @@ def test_permutations_and_samples() -> None:
     drawn = ow.call_aten("aten.multinomial.default", weights, 4000, True).numpy()
     assert (drawn != 0).all() and abs((drawn == 2).mean() - 0.75) < 5 * (0.1875 / 4000) ** 0.5
     assert sorted(ow.call_aten("aten.multinomial.default", weights, 2).numpy().tolist()) == [1, 2]
+
+
+def test_a_list_of_no_dims_reduces_all_or_is_refused() -> None:
+    x = np.asarray([[1, 0], [0, 0]], np.float32)
+    assert ow.call_aten("aten.any.dims", x, None).numpy() == np.True_
+    for overload in ("aten.any.dims", "aten.all.dims"):  # PyTorch reduces nothing
+        with pytest.raises(OpTypeError, match="`dim` names no axis"):
+            ow.call_aten(overload, x, [])
+    assert specs()["logsumexp"].attrs["dim"].empty == "all"

@@ -228,3 +228,18 @@ def test_torch_empty_tensor(torch: Any) -> None:
     assert t.shape == (0, 3)
     assert t.numpy().shape == (0, 3)
     assert torch.from_dlpack(ow.empty((0, 3))).shape == (0, 3)
+
+
+def test_torch_negative_bit_is_not_lost(torch: Any) -> None:
+    x = torch.tensor([1 + 2j, 3 - 1j]).conj().imag
+    assert x.is_neg()
+    with pytest.raises(ow.OpTypeError, match=r"negative bit.*resolve_neg"):
+        ow.from_dlpack(x)
+    assert ow.from_dlpack(x.resolve_neg()).tolist() == [-2, 1]
+
+
+def test_a_mask_is_not_lost() -> None:
+    x = np.ma.masked_array(np.arange(3.0), mask=[False, True, False])
+    with pytest.raises(ow.OpTypeError, match="masked array"):
+        ow.from_dlpack(x)
+    assert ow.from_dlpack(x.filled(-1)).tolist() == [0, -1, 2]

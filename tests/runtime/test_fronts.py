@@ -272,3 +272,29 @@ def test_rules_leave_what_is_right() -> None:
     assert call.to == "aten.bmm.default"
     assert front(PREPARE, "aten.scalar_tensor.default", (3,), {}).arguments["dtype"] == "f32"
     assert front(PREPARE, "aten.scalar_tensor.default", (3,), {"dtype": "i64"}).arguments["dtype"] == "i64"
+
+
+@pytest.mark.parametrize(
+    ("overload", "args"),
+    [
+        ("aten.stack.default", ([], -1)),
+        ("aten.roll.default", (X, [-3, [1]], [0, 1])),
+        ("aten.permute.default", (X, "abc")),
+        ("aten.view.default", (X, None)),
+        ("aten.select.int", (X, None, 0)),
+        ("aten.expand.default", (X, [2, 3, 2**70])),
+    ],
+)
+def test_a_front_says_every_bad_argument_of_its_overload(overload: str, args: tuple[Any, ...]) -> None:
+    with pytest.raises(ow.OpError, match=rf"^{overload}"):
+        plan_aten(overload, args, {})
+
+
+@pytest.mark.parametrize("kwargs", [{"device": "cuda"}, {"device": "meta"}, {"layout": "torch.sparse_coo"}])
+def test_a_tensor_elsewhere_is_not_given_here(kwargs: dict[str, Any]) -> None:
+    with pytest.raises(ow.OpTypeError, match=rf"`{next(iter(kwargs))}` must be"):
+        plan_aten("aten.clone.default", (X,), kwargs)
+    assert (
+        plan_aten("aten.clone.default", (X,), {"device": "cpu:0", "layout": "torch.strided"}).op
+        == "contiguous"
+    )
