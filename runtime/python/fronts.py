@@ -304,7 +304,11 @@ def _index_copy(self: Any, dim: int, index: Any, source: Any, accumulate: bool =
         return replace(call, finish=lambda y: y.reshape([]))
     if s.ndim != x.ndim:
         raise Refused(f"source has rank {s.ndim}, self {x.ndim}")
-    return _index_put(x, [*([None] * axis_of(dim, x.ndim)), i.reshape([i.size])], s, accumulate)
+    axis = axis_of(dim, x.ndim)
+    rows = (*x.shape[:axis], i.size, *x.shape[axis + 1 :])
+    if tuple(s.shape) != rows:  # `index_put` would broadcast it
+        raise Refused(f"`source` has shape {tuple(s.shape)}, {rows} is wanted: a row for each index")
+    return _index_put(x, [*([None] * axis), i.reshape([i.size])], s, accumulate)
 
 
 def _index_add(self: Any, dim: int, index: Any, source: Any, alpha: float = 1) -> Call:

@@ -298,3 +298,12 @@ def test_a_tensor_elsewhere_is_not_given_here(kwargs: dict[str, Any]) -> None:
         plan_aten("aten.clone.default", (X,), {"device": "cpu:0", "layout": "torch.strided"}).op
         == "contiguous"
     )
+
+
+@pytest.mark.parametrize("overload", ["aten.index_add.default", "aten.index_copy.default"])
+@pytest.mark.parametrize("shape", [(2, 1, 4), (2, 3, 4), (1, 2, 4)])
+def test_a_source_has_a_row_for_each_index(overload: str, shape: tuple[int, ...]) -> None:
+    with pytest.raises(ow.OpTypeError, match="a row for each index"):
+        plan_aten(overload, (X, 1, np.asarray([0, 2]), np.ones(shape, np.float32)), {})
+    good = plan_aten(overload, (X, 1, np.asarray([0, 2]), np.ones((2, 2, 4), np.float32)), {})
+    assert good.op == "index_put"
