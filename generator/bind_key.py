@@ -43,7 +43,7 @@ from .types import (
     promote_operands,
 )
 
-__all__ = ["Resolved", "canonical_attrs", "flat_names", "key_for_call", "keys_of", "sample_attrs"]
+__all__ = ["Resolved", "canonical_attrs", "flat_names", "key_for_call", "keys_of", "rederived", "sample_attrs"]
 
 
 @dataclass(frozen=True)
@@ -366,6 +366,17 @@ def _weak_default(o: Operand) -> Operand:
     if not o.weak or o.dtype is DType.BOOL:
         return o
     return replace(o, dtype=DType.C64 if o.dtype.is_complex else DType.F32 if o.dtype.is_float else DType.I64)
+
+
+def rederived(spec: OpSpec, types: Mapping[str, DType]) -> dict[str, DType]:
+    """`types`, with what a rule makes of variables before it alone made anew: for who has replaced some of them."""
+    solver = _TypeSolver(spec, {}, {})
+    for var, rule in spec.types.items():
+        of_call = solver.is_free(rule) or any(
+            isinstance(e, Call) and e.fn in ("promote", "attr", "default") for e in walk(rule)
+        )
+        solver.vars[var] = types[var] if of_call else solver.rule(var, rule)
+    return solver.vars
 
 
 def key_for_call(

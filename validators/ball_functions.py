@@ -253,9 +253,6 @@ def _unary(fn: str, x: Ball, dtype: DType) -> Ball:
     if dtype.is_complex:
         return _complex_function(fn, x, dtype, relative, absolute_error)
     row = _UNARY[fn]
-    least: float | Array = absolute_error
-    if fn in special_functions.CROSSING:
-        least = least + special_functions.reflected(fn, x.value)
     v = row.value(x.value)
     r: Array | None = None
     if x.r is not None:
@@ -271,7 +268,7 @@ def _unary(fn: str, x: Ball, dtype: DType) -> Ball:
     if fn == "sqrt" and (r is None or not np.all(r)):
         # v * v is exact with 24 bits
         is_exact = (v * v == x.value) & is_representable(v, DType.F32) & is_representable(v, dtype)
-    v, r = rounded(v, r, is_exact, dtype, relative, least)
+    v, r = rounded(v, r, is_exact, dtype, relative, absolute_error)
     special = specials(x)
     r = zero_if(None if special is None else special & (v == 0), r)
     if row.poles or fn in ("sqrt", "asin", "acos"):

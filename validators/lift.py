@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..generator.bind import bind
+from ..generator.bind_key import rederived
 from ..generator.bound import BindKey
 from ..generator.errors import OpwrightError
 from ..generator.spec import OpSpec
@@ -37,8 +38,10 @@ def lift_key(spec: OpSpec, key: BindKey) -> BindKey | None:
         (name, lift_dtype(value) if spec.attrs[name].kind == "dtype" and isinstance(value, str) else value)
         for name, value in key.static
     )
-    lifted = replace(key, types=tuple((v, lift_dtype(d)) for v, d in key.types), static=static)
     try:
+        # What is a float because an integer has become one stays as it is: no call says otherwise.
+        types = rederived(spec, {v: DType(lift_dtype(d)) for v, d in key.types})
+        lifted = replace(key, types=tuple((v, d.value) for v, d in sorted(types.items())), static=static)
         bind(spec, lifted)
     except OpwrightError:
         return None

@@ -16,7 +16,7 @@ import functools
 import importlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -61,23 +61,51 @@ _TIES = {
     "aten.bucketize": "by its `right`",
     "aten.nonzero": "in the order of the input",
 }
-#: Overloads whose formula in PyTorch subtracts two numbers that may be large, or both infinite, where ours subtracts
-#: the mean first: a running mean, or x * scale + (bias - mean * scale).  Only they may say nan for an infinite value,
-#: and be off by as much as the last bits of their inputs matter.
-_SUBTRACTS = {
-    "aten._native_batch_norm_legit",
-    "aten._native_batch_norm_legit_no_training",
-    "aten.batch_norm",
-    "aten.native_batch_norm",
-    "aten.native_group_norm",
-    "aten.native_layer_norm",
-}
-#: Overloads whose vector code multiplies by the reciprocal of a divisor, which overflows where that is subnormal, as
-#: then the remainder is: only there may they say nan (PyTorch 2.13; of fewer elements than a vector holds they give
-#: the number).
-_DIVIDES = {
-    "aten.fmod",
-    "aten.remainder",
+
+
+@dataclass(frozen=True)
+class _Quirk:
+    """What an overload's kernel for the CPU may say (PyTorch 2.13) where `compute` says another thing.
+
+    note     what the record says of it
+    at       the values of `compute` that it may say it for
+    says     what it may say there
+    only     arguments without which there is no pardon
+    blurs    its result is off by as much as the last bits of its inputs matter
+    """
+
+    note: str
+    at: Callable[[Array], Array] = lambda v: np.zeros(v.shape, np.bool_)
+    says: Callable[[Array], Array] = np.isnan
+    only: Mapping[str, Any] = field(default_factory=dict)
+    blurs: bool = False
+
+
+#: It subtracts two numbers that may be large, or both infinite, where ours subtracts the mean first: a running mean, or
+#: x * scale + (bias - mean * scale).
+_SUBTRACTS = _Quirk("gives nan where it may", np.isinf, blurs=True)
+#: It multiplies by the reciprocal of a divisor, which overflows where that is subnormal, as then the remainder is (of
+#: fewer elements than a vector holds it gives the number).
+_DIVIDES = _Quirk("gives nan where it may", lambda v: np.abs(v) < 2.0**-1022)
+#: It halves exp(|x|), which overflows from half of the greatest number on (of less than a vector it is exact).
+_HALVES = _Quirk("overflows early", lambda v: np.abs(v) >= 2.0**1023, np.isinf)
+_QUIRKS = {
+    "aten._native_batch_norm_legit": _SUBTRACTS,
+    "aten._native_batch_norm_legit_no_training": _SUBTRACTS,
+    "aten.batch_norm": _SUBTRACTS,
+    "aten.native_batch_norm": _SUBTRACTS,
+    "aten.native_group_norm": _SUBTRACTS,
+    "aten.native_layer_norm": _SUBTRACTS,
+    "aten.fmod": _DIVIDES,
+    "aten.remainder": _DIVIDES,
+    "aten.cosh": _HALVES,
+    "aten.sinh": _HALVES,
+    # Reflection takes the tangent of pi times what is beyond the integer towards 0, which is rounded beside a pole.
+    "aten.digamma": _Quirk("", blurs=True),
+    # Its maximum over a vector drops nan.
+    "aten._cdist_forward": _Quirk(
+        "loses nan", np.isnan, lambda v: np.ones(v.shape, np.bool_), {"p": float("inf")}
+    ),
 }
 #: Overloads that PyTorch serves with two kernels which differ in nan.  Attention by its formula adds -inf to hidden
 #: scores, so that a hidden nan or inf makes a row nan; the fused kernel replaces them (and gives 0 for a row of nan).
@@ -114,10 +142,6 @@ def torch_server() -> TorchServer:
 def tie_rule(overload: str) -> str | None:
     """Which of several equals the overload takes, as PyTorch documents it; None where it promises nothing."""
     return _TIES.get(overload, _TIES.get(_packet(overload)))
-
-
-def _subnormal(v: Array) -> Array:
-    return np.abs(v) < 2.0**-1022
 
 
 def _packet(overload: str) -> str:
@@ -266,17 +290,17 @@ def _untied(trial: Trial) -> Trial:
 
 
 def _loosened(
-    spec: OpSpec, trial: Trial, want: Mapping[str, Ball], *, subtracts: bool = False
+    spec: OpSpec, trial: Trial, want: Mapping[str, Ball], *, blurs: bool = False
 ) -> dict[str, Ball]:
     """The balls with the radius of any order of evaluation.
 
     Where every operation of ours happens to be exact (small integers, numbers that were f32) the ball has no radius,
     but another formula of the same meaning, such as a running mean, rounds; a formula of another shape, a few times
     as often.  Results within a few binary places of the least normal number may be flushed to zero, for the reciprocal
-    that a formula goes through may overflow before they do.  subtracts: the inputs' last bits count as well.
+    that a formula goes through may overflow before they do.  blurs: the inputs' last bits count as well.
     """
     with every_rounding_counts():
-        loose = _oracle(spec, _blurred(trial) if subtracts else trial)
+        loose = _oracle(spec, _blurred(trial) if blurs else trial)
     out = {}
     for name, ball in want.items():
         if not ball.dtype.is_inexact:
@@ -420,9 +444,10 @@ class _Aten:
             return f"gives {len(outputs)} outputs, `returns` names {len(self.returns)}", float("inf")
         got = dict(zip(self.returns, outputs, strict=False))
         wrong, ratio = _disagreement(want, got)
-        subtracts = _packet(self.entry.overload) in _SUBTRACTS
+        quirk = self.quirk(trial)
         if wrong:
-            wrong, ratio = _disagreement(_loosened(self.s.spec, trial, want, subtracts=subtracts), got)
+            loose = _loosened(self.s.spec, trial, want, blurs=quirk is not None and quirk.blurs)
+            wrong, ratio = _disagreement(loose, got)
         rule = tie_rule(self.entry.overload)
         if (
             wrong
@@ -436,9 +461,8 @@ class _Aten:
         if wrong and two and self.fused_agrees(trial, want, got):
             self.tally.note(f"{self.entry.overload} has nan in one of PyTorch's kernels only")
             return "", 0.0
-        excused = np.isinf if subtracts else _subnormal if _packet(self.entry.overload) in _DIVIDES else None
-        if wrong and excused is not None and self.only_nan_for(excused, trial, want, got):
-            self.tally.note(f"{self.entry.overload} gives nan where it may")
+        if wrong and quirk is not None and self.only_where(quirk, trial, want, got):
+            self.tally.note(f"{self.entry.overload} {quirk.note}")
             return "", 0.0
         return wrong, ratio
 
@@ -453,21 +477,25 @@ class _Aten:
             return False
         return want is not None and outputs is not None and not self.disagreement(untied, want, outputs)[0]
 
-    def only_nan_for(
-        self,
-        excused: Callable[[Array], Array],
-        trial: Trial,
-        want: Mapping[str, Ball],
-        got: Mapping[str, Array | None],
+    def quirk(self, trial: Trial) -> _Quirk | None:
+        """What is known of the overload, where the call is one that it is known of."""
+        quirk = _QUIRKS.get(_packet(self.entry.overload))
+        if quirk is None or not quirk.only:
+            return quirk
+        call = aten_arguments(self.s.spec, self.entry, trial)
+        return quirk if call is not None and quirk.only.items() <= call[0].items() else None
+
+    def only_where(
+        self, quirk: _Quirk, trial: Trial, want: Mapping[str, Ball], got: Mapping[str, Array | None]
     ) -> bool:
-        """Whether all that differs is nan for numbers that are excused (`_SUBTRACTS`, `_DIVIDES`)."""
+        """Whether all that differs is what the quirk pardons."""
         patched: dict[str, Array | None] = {}
         for name, value in got.items():
             v = want[name].value
             if value is None or value.shape != v.shape:
                 return False
             if want[name].dtype.is_inexact:
-                value = np.where(excused(v) & np.isnan(value), v, value).astype(value.dtype)
+                value = np.where(quirk.at(v) & quirk.says(value), v, value).astype(value.dtype)
             patched[name] = value
         return not _disagreement(_loosened(self.s.spec, trial, want), patched)[0]
 

@@ -25,7 +25,6 @@ __all__ = [
     "i1e",
     "lgamma",
     "lgamma_spread",
-    "reflected",
     "trigamma",
     "trigamma_spread",
 ]
@@ -36,6 +35,10 @@ CROSSING = {"lgamma": 16.0, "digamma": 64.0}
 
 def _lgamma(x: float) -> float:
     try:
+        if -100 < x < 0 and x != math.floor(x):
+            # By reflection, and the logarithm last: two logarithms as large as that of 15! would cancel beside a zero.
+            sine = math.sin(math.pi * (x - round(x)))
+            return math.log(math.pi / abs(x * sine * math.gamma(-x)))
         return math.lgamma(x)
     except (ValueError, OverflowError):  # a pole; beyond the greatest number
         return math.inf
@@ -99,15 +102,6 @@ def trigamma(x: Array) -> Array:
         return np.asarray(np.where(x < 0.5, (math.pi / sine) ** 2 - out, out))
 
 
-def reflected(fn: str, x: Array) -> Array:
-    """What two units in the argument do to lgamma and digamma below 0: reflection takes a tangent or sine of pi times
-    it, and one who rounds that product has an argument of another last digit."""
-    slope = {"lgamma": digamma, "digamma": trigamma}[fn]
-    with np.errstate(all="ignore"):
-        out = 4 * U64 * np.abs(x * slope(x))
-        return np.asarray(np.where(np.isfinite(out) & (x < 0), out, 0.0))
-
-
 def _same_branch(v: Array, r: Array) -> Array:
     """Whether no pole (0, -1, -2 …) lies within."""
     low, high = v - r, v + r
@@ -145,13 +139,15 @@ def _bessel(x: Array, n: int) -> Array:
     a = np.abs(x)
     with np.errstate(all="ignore"):
         near = np.where(a <= 1000, a, 0.0)
-        t = np.arange(512) * (math.pi / 256)
-        wave = np.exp(near[..., None] * (-2 * np.sin(t / 2) ** 2))
+        # Half a period, for the other half is its mirror image: there t/2 nears pi, and its sine is far from exact.
+        t = np.arange(257) * (math.pi / 256)
+        weight = np.where((t > 0) & (t < math.pi), 2.0, 1.0) / 512
+        wave = np.exp(near[..., None] * (-2 * np.sin(t / 2) ** 2)) * weight
         if n:
             # cos(t) e^(a cos t) over the period is a sin(t)^2 e^(a cos t): nothing cancels
-            out = near * np.mean(wave * np.sin(t) ** 2, axis=-1)
+            out = near * np.sum(wave * np.sin(t) ** 2, axis=-1)
         else:
-            out = np.mean(wave, axis=-1)
+            out = np.sum(wave, axis=-1)
         far = np.where(a > 1000, a, 1000.0)
         term = total = np.ones_like(far)
         for k in range(1, 12):

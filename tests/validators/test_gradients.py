@@ -21,6 +21,7 @@ from opwright.validators.gradients import (
     _step,
     check_differences,
     difference,
+    smooth_part,
 )
 from opwright.validators.session import Tally
 from opwright.validators.trial import Trial
@@ -133,3 +134,41 @@ def test_a_wrong_gradient_is_found_at_any_size(size: float) -> None:
         size,
     )
     assert failed >= 5
+
+
+def test_gaps_of_terms_do_not_cancel() -> None:
+    """The slope of each term bends within the steps: what one gains another loses, not so what the value is off by."""
+    at = np.array([0.0, 0.4]) * 2.0**-10
+
+    def terms(h: float) -> np.ndarray:
+        y = h - at
+        return np.array([1.0, -1.45]) * np.where(y > 0, y, np.expm1(y))
+
+    d = difference(terms, 2.0**-10)
+    want = 1.0 - 1.45 * math.exp(-at[1])
+    assert abs(d.value - want) <= d.apart + 1e-9
+
+
+def test_where_no_gradient_is_each_direction_may_have_a_derivative() -> None:
+    """clamp(x, x, x) along x alone is constant, and the gradient of a choice among equals is 1."""
+    spec = load_spec_text(
+        HEAD + 'inputs: {x: "T[N]", z: "T[N]", w: "T[N]"}\noutputs: {y: "T[N]"}\n'
+        "compute: |\n  y[i] = min(max(x[i], z[i]), w[i])\ngrad: {wrt: [x, z, w], derive: true}\n"
+    )[0]
+    key = keys_of(spec, [DType.F64])[0]
+    op = normalise(bind(spec, key))
+    problem = _Problem(
+        Trial(
+            "here",
+            key,
+            {n: np.array([1.0, 2.0, 3.0]) + k * np.array([0, 0, 1.0]) for k, n in enumerate("zxw")},
+        ),
+        op,
+        adjoint(op, ("x", "z", "w"), ()),
+        {"y": np.ones(3)},
+    )
+    smooth, kinked = smooth_part(problem, np.random.default_rng(0))
+    assert kinked and smooth.cotangents["y"].tolist() == [0, 0, 1]
+    tally = Tally("gradient", 1)
+    assert check_differences(problem, tally, Failure, 6, np.random.default_rng(0)) == 1
+    assert tally.cases > 3 and not tally.failed

@@ -71,3 +71,20 @@ def test_a_ball_covers_its_ends(fn: str) -> None:
 def test_a_ball_across_a_pole_is_open(fn: str) -> None:
     out = call(fn, [Ball(np.array([-1.0001]), DType.F64, np.array([0.01]))], DType.F64)
     assert np.isinf(out.radius).all()
+
+
+@pytest.mark.parametrize(
+    ("fn", "x", "want"),  # by mpmath, with 60 digits
+    [
+        ("lgamma", -15.999999999999956, 0.07347591648857112),
+        ("lgamma", -15.000000000000629, 0.19564355046093052),
+        ("lgamma", -3.9702608901851066, 0.38338618114321693),
+        ("digamma", -9.99945647317237, -1837.4820980713132),
+        ("i0e", 708.0, 0.01499581822855583),
+        ("i1e", 712.6843185311733, 0.014935947792475342),
+    ],
+)
+def test_beside_zeros_and_far_out(fn: str, x: float, want: float) -> None:
+    """Within what the oracle takes for its own error: two logarithms cancel beside a zero, and sines of nearly pi."""
+    got = float(getattr(special, fn)(np.array([x]))[0])
+    assert abs(got - want) <= 2.0**-53 * (4 * abs(want) + special.CROSSING.get(fn, 0.0))
