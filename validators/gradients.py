@@ -40,6 +40,8 @@ __all__ = ["gate_gradient"]
 _ROUGH = 1e-3
 #: The largest ratio of two numbers of a call that one step can be small beside, and more than rounding beside.
 _SPREAD = 2.0**40
+#: How many pairs of directions look for outputs without a gradient.
+_ROUNDS = 4
 #: What differences at these steps can resolve, as a share of the scale.
 _RESOLVED = 1e-7
 
@@ -118,7 +120,7 @@ class Difference:
     apart: the sum over the terms, for what they are off by need not have one sign: where the second derivative jumps
     between the steps (elu at 0), the gaps of two terms may cancel while their errors do not.
     kink: the one-sided differences of some term do not approach each other, so that there is no derivative to find.
-    kinks: of which terms.
+    kinks, slopes: of each term.
     """
 
     value: float
@@ -126,6 +128,7 @@ class Difference:
     size: float
     kink: bool
     kinks: Array
+    slopes: Array
 
 
 def difference(terms: Callable[[float], Array], step: float) -> Difference:
@@ -150,7 +153,8 @@ def difference(terms: Callable[[float], Array], step: float) -> Difference:
         noise = largest * 2.0**-50 / step
         open_ = (gaps[1] > 0.65 * gaps[0]) & (gaps[1] > 64 * noise + _ROUGH * 1e-3 * abs(fine[-1]))
         value, apart = float(4 * fine[-1] - coarse[-1]) / 3, float(np.sum(np.abs(fine - coarse)[:-1]))
-    return Difference(value, apart, size, not np.isfinite(size) or bool(open_.any()), open_[:-1])
+        slopes = ((4 * fine - coarse) / 3)[:-1]
+    return Difference(value, apart, size, not np.isfinite(size) or bool(open_.any()), open_[:-1], slopes)
 
 
 def _summed(terms: Array) -> Array:
@@ -236,22 +240,37 @@ class _Try:
 def smooth_part(p: _Problem, rng: np.random.Generator) -> tuple[_Problem, bool]:
     """The problem without the outputs that have no derivative at this point, and whether there were any.
 
-    A step of all inputs at once, no two elements at one speed, shows them.  One input or element alone may not: of
-    five equal numbers the second smallest stays whichever of them moves, and so does clamp(0, 0, 0); there is a
-    derivative in each direction, but they are not those of one gradient.
+    Steps of all inputs at once, no two elements at one speed, show them: by a kink, or since the slopes along two
+    directions do not add up to that along their sum (the median of equals has no kink along any line).
+
+    One input or element alone may not: of five equal numbers the second smallest stays whichever of them moves, and so
+    does clamp(0, 0, 0); there is a derivative in each direction, but they are not those of one gradient.
     """
     arrays = p.trial.arrays
     moved = {n: _step(arrays[n]) for t in p.backward.outputs if (n := t.name[1:]) in arrays}
     if not moved:
         return p, False
     most = max(moved.values())
-    ways = {n: _everywhere(arrays[n].shape, rng) * (step / most) for n, step in moved.items()}
+    size = sum(ct.size for ct in p.cotangents.values())
+    kinks = np.zeros(size, np.bool_)
 
-    def terms(h: float) -> Array:
-        return p.terms({**arrays, **{n: arrays[n] + h * way for n, way in ways.items()}})
+    def along(ways: Mapping[str, Array]) -> Difference:
+        return difference(
+            lambda h: p.terms({**arrays, **{n: arrays[n] + h * way for n, way in ways.items()}}), most
+        )
 
     try:
-        kinks = difference(terms, most).kinks
+        for _ in range(_ROUNDS):
+            one, two = (
+                {n: _everywhere(arrays[n].shape, rng) * (step / most) for n, step in moved.items()}
+                for _ in range(2)
+            )
+            a, b, c = along(one), along(two), along({n: one[n] + two[n] for n in one})
+            with np.errstate(all="ignore"):
+                apart = np.abs(a.slopes + b.slopes - c.slopes)
+                scale = np.abs(a.slopes) + np.abs(b.slopes) + np.abs(c.slopes)
+                kinks |= a.kinks | b.kinks | c.kinks
+                kinks |= apart > _ROUGH * scale + 64 * c.size * 2.0**-52 / most
     except OracleRefusal:
         return p, False
     kept, at = {}, 0
