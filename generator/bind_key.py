@@ -43,7 +43,15 @@ from .types import (
     promote_operands,
 )
 
-__all__ = ["Resolved", "canonical_attrs", "flat_names", "key_for_call", "keys_of", "rederived", "sample_attrs"]
+__all__ = [
+    "Resolved",
+    "canonical_attrs",
+    "flat_names",
+    "key_for_call",
+    "keys_of",
+    "rederived",
+    "sample_attrs",
+]
 
 
 @dataclass(frozen=True)

@@ -304,7 +304,9 @@ def _by_distance(call: Recorded, ours: Sequence[Any], theirs: Sequence[Any]) -> 
             a, b = mine.astype(STORAGE[dtype]), other.astype(STORAGE[dtype])
             scale = 16 * 2.0 ** (1 - precision(dtype))
             # Of a transform every result is a sum over all numbers: what cancels is of the largest one's size.
-            most = np.abs(b[np.isfinite(b)]).max(initial=1.0) if call.overload.startswith("aten.fft_") else 1.0
+            most = (
+                np.abs(b[np.isfinite(b)]).max(initial=1.0) if call.overload.startswith("aten.fft_") else 1.0
+            )
             same = bool(np.allclose(a, b, rtol=scale, atol=scale * most, equal_nan=True))
         if not same and k == 1 and call.overload in TIES and _same_values(call, theirs):
             continue
