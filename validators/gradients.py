@@ -117,6 +117,8 @@ def gradients_of(p: _Problem) -> dict[str, Ball]:
 class Difference:
     """A derivative by differences: its value, how far two estimates lie apart, and what was subtracted.
 
+    size: the sum of the terms' magnitudes, for each is rounded by itself, whatever is left of their sum.
+
     apart: the sum over the terms, for what they are off by need not have one sign: where the second derivative jumps
     between the steps (elu at 0), the gaps of two terms may cancel while their errors do not.
     kink: the one-sided differences of some term do not approach each other, so that there is no derivative to find.
@@ -139,13 +141,13 @@ def difference(terms: Callable[[float], Array], step: float) -> Difference:
     """
     middle = _summed(terms(0.0))
     estimates: list[Array] = []
-    gaps, size = [], float(np.abs(middle[-1]))
+    gaps, size = [], _magnitude(middle)
     for h in (step, step / 2):
         ahead, behind = _summed(terms(h)), _summed(terms(-h))
         with np.errstate(all="ignore"):
             estimates.append((ahead - behind) / (2 * h))
             gaps.append(np.abs(ahead - 2 * middle + behind) / h)
-        size = max(size, float(np.abs(ahead[-1])), float(np.abs(behind[-1])))
+        size = max(size, _magnitude(ahead), _magnitude(behind))
     coarse, fine = estimates
     # Of a smooth function the gap halves with the step; rounding alone leaves one of about size / step.
     with np.errstate(all="ignore"):
@@ -162,6 +164,11 @@ def _summed(terms: Array) -> Array:
     flat = np.asarray(terms, np.float64).reshape(-1)
     with np.errstate(all="ignore"):
         return np.append(flat, np.sum(flat))
+
+
+def _magnitude(summed: Array) -> float:
+    with np.errstate(all="ignore"):
+        return float(np.sum(np.abs(summed[:-1])))
 
 
 def _step(x: Array) -> float:

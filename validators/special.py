@@ -35,8 +35,9 @@ CROSSING = {"lgamma": 16.0, "digamma": 64.0}
 
 def _lgamma(x: float) -> float:
     try:
-        if -100 < x < 0 and x != math.floor(x):
-            # By reflection, and the logarithm last: two logarithms as large as that of 15! would cancel beside a zero.
+        if -100 < x < -0.5 and x != math.floor(x):
+            # By reflection, and the logarithm last: two logarithms as large as that of 15! would cancel beside a zero
+            # (the first is at -2.46; nearer to the pole at 0 the product would overflow).
             sine = math.sin(math.pi * (x - round(x)))
             return math.log(math.pi / abs(x * sine * math.gamma(-x)))
         return math.lgamma(x)

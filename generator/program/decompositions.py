@@ -25,6 +25,12 @@ def own(torch: Any) -> Mapping[Any, Callable[..., Any]]:
         aten._conj_physical.default: lambda x: _conjugate(torch, x),
         aten.avg_pool2d.default: lambda *a, **k: _pool(aten.avg_pool2d.default, *a, **k),
         aten.avg_pool3d.default: lambda *a, **k: _pool(aten.avg_pool3d.default, *a, **k),
+        aten.max_pool2d_with_indices.default: lambda *a, **k: _pool(
+            aten.max_pool2d_with_indices.default, *a, **k
+        ),
+        aten.max_pool3d_with_indices.default: lambda *a, **k: _pool(
+            aten.max_pool3d_with_indices.default, *a, **k
+        ),
         aten.index_reduce.default: lambda *a, **k: _index_reduce(torch, *a, **k),
         aten._embedding_bag.default: lambda *a, **k: _embedding_bag(torch, *a, **k),
         aten._embedding_bag_forward_only.default: lambda *a, **k: _embedding_bag(torch, *a, **k),

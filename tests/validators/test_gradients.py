@@ -115,6 +115,13 @@ def test_a_period_far_below_the_step_proves_nothing(size: float, says: bool) -> 
     assert rough or says
 
 
+def test_terms_that_cancel_are_each_rounded() -> None:
+    """The loss is near 0, its rounding is that of 1e6: logsumexp of tiny numbers by random cotangents."""
+    d = difference(lambda h: np.array([1e6 + h, -1e6 + h]), 2.0**-10)
+    assert d.size >= 2e6
+    assert abs(d.value - 2) <= 64 * d.size * 2.0**-52 / 2.0**-10
+
+
 def test_differences_are_asked_of_numbers_of_one_scale() -> None:
     def trial(*numbers: float) -> Trial:
         return Trial("here", BindKey(), {"x": np.array(numbers), "i": np.array([0, 1])})

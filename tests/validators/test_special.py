@@ -21,6 +21,7 @@ EULER = 0.5772156649015329
         ("lgamma", 0.5, math.log(math.pi) / 2),
         ("lgamma", 10.0, math.log(362880.0)),
         ("lgamma", -1.0, math.inf),
+        ("lgamma", -5e-324, 744.4400719213812),
         ("digamma", 1.0, -EULER),
         ("digamma", 0.5, -EULER - 2 * math.log(2)),
         ("digamma", -0.5, 2 - EULER - 2 * math.log(2)),

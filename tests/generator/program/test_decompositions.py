@@ -9,7 +9,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from opwright.generator.program import records  # noqa: E402
-from opwright.generator.program.capture import Capture, capture  # noqa: E402
+from opwright.generator.program.capture import capture  # noqa: E402
+from opwright.generator.program.captured import Capture  # noqa: E402
 
 
 class Transforms(torch.nn.Module):  # type: ignore[misc]
@@ -24,6 +25,9 @@ class Transforms(torch.nn.Module):  # type: ignore[misc]
             torch.view_as_real(f.fftn(half, dim=(1, 2), norm="ortho")),
             f.hfft(half, dim=-1),
             torch.nn.functional.lp_pool2d(x.abs()[:, None], 2, 2),
+            torch.nn.functional.max_pool2d(x[:, None], 2),
+            torch.nn.functional.max_pool3d(x[:, None, None], (1, 2, 2)),
+            torch.nn.functional.avg_pool3d(x[:, None, None], (1, 2, 3)),
         )
 
 
@@ -70,6 +74,7 @@ def captured(everything: Any) -> Capture:
 def test_transforms_over_several_axes_and_scales_are_plain_sums_over_one(captured: Capture) -> None:
     calls = [c for c in captured.program.calls if c.op.startswith("_fft")]
     assert {c.op for c in calls} == {"_fft_c2c", "_fft_r2c", "_fft_c2r"}
+    assert all(len(c.attrs["stride"]) > 1 for c in captured.program.calls if "pool" in c.op)
     for c in calls:
         dim = c.attrs["dim"]
         assert c.attrs["normalization"] == 0 and isinstance(dim, tuple) and len(dim) == 1, c
