@@ -140,7 +140,8 @@ def _sprinkled(*choices: tuple[float, ...]) -> Callable[[Shape, DType, Rng], Arr
     """Normal numbers, among them every special value of one choice, each at places of its own.
 
     Half of the draws have few, so that a long row is not decided by its first one, and half many; half have one in
-    the very last element, which is the last along every axis.
+    the very last element, which is the last along every axis.  A nan has either sign: 0 / 0 gives a negative one on
+    x86, and a kernel that orders by bits, or asks for the sign, treats them apart.
     """
 
     def contents(shape: Shape, dtype: DType, rng: Rng) -> Array:
@@ -153,6 +154,8 @@ def _sprinkled(*choices: tuple[float, ...]) -> Callable[[Shape, DType, Rng], Arr
             places = np.concatenate([[flat.size - 1], places[places != flat.size - 1]])
         places = places[: max(len(specials), round(count))]
         flat[places] = np.resize(specials, len(places))
+        nans = places[np.isnan(flat[places])]
+        flat[nans] = np.copysign(np.nan, rng.standard_normal(len(nans)))
         return flat.reshape(shape)
 
     return contents

@@ -203,6 +203,7 @@ def test_classes_hold_what_their_names_say() -> None:
             assert np.isneginf(weird).any()
     ends = [draw("nan", (2, 9), f32, np.random.default_rng(k)) for k in range(40)]
     assert all(np.isnan(a).any() and not np.isinf(a).any() for a in ends)
+    assert {bool(np.signbit(v)) for a in ends for v in a[np.isnan(a)]} == {False, True}
     assert any(np.isnan(a[-1, -1]) and not np.isnan(a[-1, :-1]).any() for a in ends)
     assert any(not np.isnan(a[0]).any() for a in ends)
     signs = [draw("inf", (9,), f32, np.random.default_rng(k)) for k in range(20)]
