@@ -176,7 +176,10 @@ def _product(b: Ball, dtype: DType) -> Ball:
     has_zero = ((x == 0) & (r == 0)).any(axis=-1) & ~special & (largest <= float(dtype.max))
     certain = np.all(r == 0, axis=-1) if b.r is not None else np.ones(v.shape, np.bool_)
     out = np.where((count <= 1) & certain | is_exact & certain | has_zero, 0.0, out)
-    out = np.where(~(largest <= float(dtype.max)) | np.isnan(out), np.inf, out)
+    overflows = ~(largest <= float(dtype.max))
+    out = np.where(overflows | np.isnan(out), np.inf, out)
+    # A partial product that overflows before a factor comes that may be 0 makes inf * 0.
+    v = np.where(overflows & ((size - r) <= 0).any(axis=-1) & ~special, np.nan, v)
     if special.any():
         open_ = ~certain if b.r is not None else np.zeros(v.shape, np.bool_)
         finite_part = np.maximum(np.where(np.isfinite(size), size, 1.0), 1.0).prod(axis=-1)

@@ -393,6 +393,12 @@ def test_products_and_their_order() -> None:
     assert 0 < out.radius[2] < 1e-8
     assert out.value[3] == 0
     assert out.radius[3] == 0
+    # inf * 0 in one order, 0 in another; without overflow, or without a factor of 0, there is no nan
+    out = reduce_(
+        "prod", exact(np.array([[1e30, 1e30, 0], [1e30, 1e30, 2]], np.float32), F32), [1], (2, 3), F32
+    )
+    assert out.free.tolist() == [True, True]
+    assert np.isnan(out.value).tolist() == [True, False]
 
 
 def test_reductions_over_nothing_give_the_identity() -> None:
