@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from opwright.exceptions import OpTypeError
 from opwright.generator.errors import DomainError
 from opwright.generator.spec import load_spec_text
 from opwright.validators import evidence
@@ -91,7 +92,7 @@ def test_a_request_is_answered_with_a_library_its_row_and_the_casts(project: Pat
 def test_a_call_outside_of_the_domain_is_refused(project: Path) -> None:
     prove(project)
     bridge = Bridge(Workbench.here(project))
-    with pytest.raises(DomainError, match="i64"):
+    with pytest.raises(OpTypeError, match="i64"):
         bridge({"op": "scale", "inputs": [{**f32(1), "dtype": "i64"}], "attrs": {}})
 
 
