@@ -380,10 +380,10 @@ def rederived(spec: OpSpec, types: Mapping[str, DType]) -> dict[str, DType]:
     """`types`, with what a rule makes of variables before it alone made anew: for who has replaced some of them."""
     solver = _TypeSolver(spec, {}, {})
     for var, rule in spec.types.items():
-        of_call = solver.is_free(rule) or any(
-            isinstance(e, Call) and e.fn in ("promote", "attr", "default") for e in walk(rule)
-        )
-        solver.vars[var] = types[var] if of_call else solver.rule(var, rule)
+        parts = list(walk(rule))
+        of_call = any(isinstance(e, Call) and e.fn in ("promote", "attr", "default") for e in parts)
+        of_others = any(isinstance(e, Name) and e.id in solver.vars for e in parts)
+        solver.vars[var] = solver.rule(var, rule) if of_others and not of_call else types[var]
     return solver.vars
 
 
