@@ -10,7 +10,7 @@ import numpy as np  # noqa: E402
 
 import opwright as ow  # noqa: E402
 from opwright import random  # noqa: E402
-from opwright.exceptions import OpError, OpTypeError  # noqa: E402
+from opwright.exceptions import OpError, OpTypeError, OpValueError  # noqa: E402
 
 from .replay import PASSED, bridge, prepare, replay, specs  # noqa: E402
 from .torch_samples import recorded  # noqa: E402
@@ -81,7 +81,8 @@ def test_what_cannot_be_written_to_is_said_of_the_call() -> None:
 
 
 def test_what_a_spec_does_not_admit_is_an_error_of_the_call() -> None:
-    with pytest.raises(OpTypeError, match="matmul: input `a` has at least 2 axes, got 1"):
+    # said where a kernel is chosen, or by the runtime where one is loaded already
+    with pytest.raises((OpTypeError, OpValueError), match=r"matmul: input .a. .*(got|rank) 1"):
         ow.ops.matmul(np.ones(3, np.float32), np.ones((3, 3), np.float32))
 
 
@@ -116,7 +117,7 @@ def test_distributions() -> None:
     counts = np.bincount(k + 3, minlength=7)
     assert counts.min() > 0 and ((counts - n / 7) ** 2 / (n / 7)).sum() < 30  # chi squared of 6
     kept = ow.call_aten("aten.dropout.default", ow.ones([n]), 0.25, True).numpy()
-    assert set(kept.tolist()) == {0.0, pytest.approx(4 / 3, rel=1e-6)}
+    assert sorted(set(kept.tolist())) == pytest.approx([0.0, 4 / 3], rel=1e-6)
     assert abs((kept == 0).mean() - 0.25) < 5 * (0.1875 / n) ** 0.5
     e = ow.call_aten("aten.exponential.default", ow.ones([n]), 2.0).numpy().astype(float)
     assert abs(e.mean() - 0.5) < 5 * 0.5 / n**0.5
