@@ -3,27 +3,18 @@
     PYTHONPATH=build/src python tests/speed.py attention --seconds 2
 
 For ops at work: `opwright bench` measures what has been accepted, on its spec's workloads; this takes kernels as the
-tree makes them now, on the sizes that docs/speed.md lists.  Blocks A,B,B,A; the median of ratios with p10 and p90.  One
-thread is measured in the process's CPU time, more in wall time.  No test runs it.
+tree makes them now, on the sizes that docs/speed.md lists, by speed_measure.py.  No test runs it.
 """
 
 from __future__ import annotations
 
-import argparse
-import statistics
-import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
+from speed_measure import given, measure, options, start
 
-from opwright import registry, set_num_threads
-from opwright import tensor as as_tensor
-from opwright.workflows.bench import quantile
-from opwright.workflows.bridge import Bridge
-from opwright.workflows.workbench import Workbench
+from opwright import registry
 
 OPS = ("matmul", "linear", "convolution", "scaled_dot_product_attention")
 Pair = tuple[str, Callable[[], Any], Callable[[], Any]]
@@ -31,12 +22,9 @@ Pair = tuple[str, Callable[[], Any], Callable[[], Any]]
 
 def made(dtype: str, *shape: int) -> tuple[Any, torch.Tensor]:
     """The same numbers as our tensor and as torch's."""
-    import ml_dtypes
-
     kind = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16}[dtype]
     t = torch.randn(*shape).to(kind)
-    array = t.float().numpy().astype(ml_dtypes.bfloat16) if dtype == "bf16" else t.numpy()
-    return as_tensor(array), t
+    return given(t), t
 
 
 def matmul() -> Iterator[Pair]:
@@ -110,50 +98,16 @@ def attention() -> Iterator[Pair]:
             )
 
 
-def measure(
-    ours: Callable[[], Any], theirs: Callable[[], Any], seconds: float, clock: Callable[[], float]
-) -> str:
-    ours(), theirs()
-    begun = clock()
-    ours()
-    repeats = max(1, int(0.02 / max(clock() - begun, 1e-7)))
-
-    def block(f: Callable[[], Any]) -> float:
-        begun = clock()
-        for _ in range(repeats):
-            f()
-        return (clock() - begun) / repeats
-
-    ratios: list[float] = []
-    mine: list[float] = []
-    end = time.monotonic() + seconds
-    while time.monotonic() < end or len(ratios) < 6:
-        a, b, c, d = block(ours), block(theirs), block(theirs), block(ours)
-        ratios += [b / a, c / d]
-        mine += [a, d]
-    low, middle, high = (quantile(ratios, q) for q in (0.1, 0.5, 0.9))
-    return f"{middle:.2f} | {low:.2f}–{high:.2f} | {1e6 * statistics.median(mine):,.0f} µs"
-
-
 def main() -> None:
     suites = {"matmul": matmul, "linear": linear, "conv": conv, "attention": attention}
-    options = argparse.ArgumentParser(description="Sums of products against PyTorch.")
-    options.add_argument("suite", nargs="*", help=f"of {list(suites)}; all by default")
-    options.add_argument("--threads", type=int, default=1)
-    options.add_argument("--seconds", type=float, default=1.0)
-    given = options.parse_args()
-    torch.set_num_threads(given.threads)
-    torch.manual_seed(0)
-    np.seterr(all="ignore")
-    bench = Workbench.here(Path(__file__).resolve().parents[1])
-    Bridge(bench).install(extra=[bench.one(name) for name in OPS])
-    set_num_threads(given.threads)
-    clock = time.process_time if given.threads == 1 else time.perf_counter
+    parser = options("Sums of products against PyTorch.")
+    parser.add_argument("suite", nargs="*", help=f"of {list(suites)}; all by default")
+    said = parser.parse_args()
+    clock = start(OPS, said.threads)
     print("| what | × eager | p10–p90 | ours |\n| --- | --- | --- | --- |")
-    with torch.no_grad():
-        for name in given.suite or suites:
-            for what, ours, theirs in suites[name]():
-                print(f"| {name} {what} | {measure(ours, theirs, given.seconds, clock)} |", flush=True)
+    for name in said.suite or suites:
+        for what, ours, theirs in suites[name]():
+            print(f"| {name} {what} | {measure(ours, theirs, said.seconds, clock)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -2,31 +2,21 @@
 
     PYTHONPATH=build/src python tests/speed_rows.py "sum over" --seconds 2
 
-Kernels as the tree makes them now, on the sizes that docs/speed.md lists; a NAME picks the rows that contain it.
-Blocks A,B,B,A; the median of ratios with p10 and p90.  One thread is measured in the process's CPU time, more in wall
-time.  No test runs it.  To add a row: a line of `rows`.
+Kernels as the tree makes them now, on the sizes that docs/speed.md lists, by speed_measure.py; a NAME picks the rows
+that contain it.  No test runs it.  To add a row: a line of `rows`.
 """
 
 from __future__ import annotations
 
-import argparse
-import statistics
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import ml_dtypes
-import numpy as np
 import torch
+from speed_measure import given, measure, options, start
 from torch.nn import functional
 
-from opwright import registry, set_num_threads
-from opwright import tensor as as_tensor
-from opwright.workflows.bench import quantile
-from opwright.workflows.bridge import Bridge
-from opwright.workflows.workbench import Workbench
+from opwright import registry
 
 KINDS = {"f32": torch.float32, "bf16": torch.bfloat16}
 MI = 1 << 20
@@ -154,55 +144,13 @@ def copies() -> Iterator[Row]:
     )
 
 
-def given(t: torch.Tensor) -> Any:
-    """A tensor of ours with the same numbers and strides."""
-    if t.dtype is torch.bfloat16:
-        array = t.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    else:
-        array = t.numpy()
-    return as_tensor(array)
-
-
-def measure(
-    ours: Callable[[], Any], theirs: Callable[[], Any], seconds: float, clock: Callable[[], float]
-) -> str:
-    def block(f: Callable[[], Any]) -> float:
-        begun = clock()
-        for _ in range(repeats):
-            f()
-        return (clock() - begun) / repeats
-
-    ours(), theirs()
-    repeats = 1
-    while (took := block(ours)) * repeats < 0.005:
-        repeats *= 2 if took * repeats > 0.001 else 8
-    ratios: list[float] = []
-    mine: list[float] = []
-    end = time.monotonic() + seconds
-    while time.monotonic() < end or len(ratios) < 6:
-        a, b, c, d = block(ours), block(theirs), block(theirs), block(ours)
-        ratios += [b / a, c / d]
-        mine += [a, d]
-    low, middle, high = (quantile(ratios, q) for q in (0.1, 0.5, 0.9))
-    return f"{middle:.2f} | {low:.2f}–{high:.2f} | {1e6 * statistics.median(mine):,.1f} µs"
-
-
 def main() -> None:
-    options = argparse.ArgumentParser(description="What is no sum of products, against PyTorch.")
-    options.add_argument("name", nargs="*", help="a part of a row's name; all rows by default")
-    options.add_argument("--threads", type=int, default=1)
-    options.add_argument("--seconds", type=float, default=1.0)
-    said = options.parse_args()
+    parser = options("What is no sum of products, against PyTorch.")
+    parser.add_argument("name", nargs="*", help="a part of a row's name; all rows by default")
+    said = parser.parse_args()
     rows = [*reductions(), *norms(), *pointwise(), *copies()]
     rows = [r for r in rows if not said.name or any(n in r.name for n in said.name)]
-    torch.set_num_threads(said.threads)
-    torch.set_grad_enabled(False)
-    torch.manual_seed(0)
-    np.seterr(all="ignore")
-    bench = Workbench.here(Path(__file__).resolve().parents[1])
-    Bridge(bench).install(extra=[bench.one(op) for op in dict.fromkeys(r.op for r in rows)])
-    set_num_threads(said.threads)
-    clock = time.process_time if said.threads == 1 else time.perf_counter
+    clock = start(dict.fromkeys(r.op for r in rows), said.threads)
     print("| | PyTorch's time over ours | p10–p90 | ours |\n| --- | --- | --- | --- |")
     for r in rows:
         for dt in r.dtypes:
