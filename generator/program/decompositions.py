@@ -23,14 +23,6 @@ def own(torch: Any) -> Mapping[Any, Callable[..., Any]]:
         aten.abs.default: lambda x: torch.hypot(x.real, x.imag) if x.is_complex() else NotImplemented,
         aten._conj.default: lambda x: _conjugate(torch, x),
         aten._conj_physical.default: lambda x: _conjugate(torch, x),
-        aten.avg_pool2d.default: lambda *a, **k: _pool(aten.avg_pool2d.default, *a, **k),
-        aten.avg_pool3d.default: lambda *a, **k: _pool(aten.avg_pool3d.default, *a, **k),
-        aten.max_pool2d_with_indices.default: lambda *a, **k: _pool(
-            aten.max_pool2d_with_indices.default, *a, **k
-        ),
-        aten.max_pool3d_with_indices.default: lambda *a, **k: _pool(
-            aten.max_pool3d_with_indices.default, *a, **k
-        ),
         aten.index_reduce.default: lambda *a, **k: _index_reduce(torch, *a, **k),
         aten._embedding_bag.default: lambda *a, **k: _embedding_bag(torch, *a, **k),
         aten._embedding_bag_forward_only.default: lambda *a, **k: _embedding_bag(torch, *a, **k),
@@ -86,13 +78,6 @@ def _c2r(torch: Any, x: Any, dim: Sequence[int], normalization: int, last_dim_si
 
 def _conjugate(torch: Any, x: Any) -> Any:
     return torch.complex(x.real, -x.imag) if x.is_complex() else NotImplemented
-
-
-def _pool(
-    overload: Any, x: Any, size: Sequence[int], stride: Sequence[int] = (), *rest: Any, **more: Any
-) -> Any:
-    """Without a stride, windows lie side by side."""
-    return NotImplemented if stride else overload(x, size, size, *rest, **more)
 
 
 def _index_reduce(

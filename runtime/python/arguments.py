@@ -10,11 +10,11 @@ May import: nothing of the package.  To add a rule: a function, and its line in 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
-__all__ = ["RULES", "About", "Refused", "Rule"]
+__all__ = ["RULES", "About", "Refused", "Rule", "avg_pool", "ints", "max_pool"]
 
 About: TypeAlias = Callable[[Any], "tuple[str, tuple[Any, ...]] | None"]
 Rule: TypeAlias = Callable[..., dict[str, Any]]
@@ -24,6 +24,14 @@ _FLOATS = ("f16", "bf16", "f32", "f64")
 
 class Refused(Exception):
     """These arguments are not taken; the text says why."""
+
+
+def ints(value: int | Sequence[int], n: int) -> list[int]:
+    """A list argument that may be one number, or a list of one, for all `n` axes."""
+    found = [value] if isinstance(value, int) else list(value)
+    if len(found) not in (1, n):
+        raise Refused(f"{found} should have {n} entries")
+    return found * n if len(found) == 1 else found
 
 
 def _dtype(about: About, x: Any) -> str:
@@ -78,11 +86,65 @@ def _any(about: About, self: Any, dim: Any = None, keepdim: bool = False) -> dic
     return {"self": self, "dim": dim, "keepdim": keepdim}
 
 
+def _windows(
+    n: int, kernel_size: int | Sequence[int], stride: int | Sequence[int], padding: int | Sequence[int]
+) -> dict[str, Any]:
+    """Windows over `n` axes; without a stride they lie side by side."""
+    side_by_side = not isinstance(stride, int) and not len(stride)
+    return {
+        "kernel_size": ints(kernel_size, n),
+        "stride": ints(kernel_size if side_by_side else stride, n),
+        "padding": ints(padding, n),
+    }
+
+
+def avg_pool(
+    n: int,
+    about: About,
+    self: Any,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] = (),
+    padding: int | Sequence[int] = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> dict[str, Any]:
+    """A list for each of the `n` axes; no divisor but the window's own."""
+    if divisor_override is not None:
+        raise Refused("`divisor_override` must be None")
+    return {
+        "self": self,
+        **_windows(n, kernel_size, stride, padding),
+        "ceil_mode": ceil_mode,
+        "count_include_pad": count_include_pad,
+        "divisor_override": None,
+    }
+
+
+def max_pool(
+    n: int,
+    about: About,
+    self: Any,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] = (),
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    ceil_mode: bool = False,
+) -> dict[str, Any]:
+    """A list for each of the `n` axes."""
+    lists = {**_windows(n, kernel_size, stride, padding), "dilation": ints(dilation, n)}
+    return {"self": self, **lists, "ceil_mode": ceil_mode}
+
+
 RULES: dict[str, Rule] = {
     "aten.all.dims": _any,
     "aten.any.dims": _any,
+    "aten.avg_pool2d.default": partial(avg_pool, 2),
+    "aten.avg_pool3d.default": partial(avg_pool, 3),
     "aten.bmm.default": partial(_product, 3),
     "aten.hardtanh.default": _hardtanh,
+    "aten.max_pool2d_with_indices.default": partial(max_pool, 2),
+    "aten.max_pool3d_with_indices.default": partial(max_pool, 3),
     "aten.mm.default": partial(_product, 2),
     "aten.rms_norm.default": _rms_norm,
     "aten.scalar_tensor.default": _scalar_tensor,

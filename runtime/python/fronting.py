@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, TypeAlias
 
 from . import registry
-from .arguments import Refused
+from .arguments import Refused, ints
 from .load import core
 
 __all__ = [
@@ -90,14 +90,6 @@ def axis_of(dim: int, rank: int) -> int:
     if not -span <= dim < span:
         raise Refused(f"dim {dim} is out of range for rank {rank}")
     return dim % span
-
-
-def ints(value: int | Ints, n: int) -> list[int]:
-    """A list argument that may be one number, or a list of one, for all `n` axes."""
-    found = [value] if isinstance(value, int) else list(value)
-    if len(found) not in (1, n):
-        raise Refused(f"{found} should have {n} entries")
-    return found * n if len(found) == 1 else found
 
 
 def dtype_name(dtype: Any) -> str:

@@ -383,46 +383,6 @@ def _ruled(overload: str) -> Front:
 # ---- windows: lists of one entry stand for all axes --------------------------------------------------------------
 
 
-def _avg_pool(
-    n: int,
-    self: Any,
-    kernel_size: int | Ints,
-    stride: int | Ints = (),
-    padding: int | Ints = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Call:
-    if divisor_override is not None:
-        raise Refused("`divisor_override` must be None")
-    windows = {
-        "kernel": ints(kernel_size, n),
-        "stride": ints(kernel_size if stride == () or stride == [] else stride, n),
-        "padding": ints(padding, n),
-    }
-    return Call(
-        "avg_pool", {"x": self, **windows, "ceil_mode": ceil_mode, "count_include_pad": count_include_pad}
-    )
-
-
-def _max_pool(
-    n: int,
-    self: Any,
-    kernel_size: int | Ints,
-    stride: int | Ints = (),
-    padding: int | Ints = 0,
-    dilation: int | Ints = 1,
-    ceil_mode: bool = False,
-) -> Call:
-    windows = {
-        "kernel": ints(kernel_size, n),
-        "stride": ints(kernel_size if stride == () or stride == [] else stride, n),
-        "padding": ints(padding, n),
-        "dilation": ints(dilation, n),
-    }
-    return Call("max_pool_with_indices", {"x": self, **windows, "ceil_mode": ceil_mode})
-
-
 def _convolution(
     input: Any,
     weight: Any,
@@ -497,17 +457,12 @@ _OWN: dict[str, Front] = {
     "aten._unsafe_index_put.default": _index_put,
     "aten.argmax.default": partial(_place, "aten.argmax.default"),
     "aten.argmin.default": partial(_place, "aten.argmin.default"),
-    "aten.avg_pool1d.default": partial(_avg_pool, 1),
-    "aten.avg_pool2d.default": partial(_avg_pool, 2),
-    "aten.avg_pool3d.default": partial(_avg_pool, 3),
     "aten.cat.default": _cat,
     "aten.convolution.default": _convolution,
     "aten.gather.default": _gather,
     "aten.index.Tensor": _index,
     "aten.index_put.default": _index_put,
     "aten.index_select.default": _index_select,
-    "aten.max_pool2d_with_indices.default": partial(_max_pool, 2),
-    "aten.max_pool3d_with_indices.default": partial(_max_pool, 3),
 }
 PREPARE: dict[str, Front] = dict(sorted((_OWN | {name: _ruled(name) for name in RULES}).items()))
 

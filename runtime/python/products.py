@@ -3,7 +3,7 @@ batch_norm, max_pool1d, lstm, fft_fft, var_mean …, as the operators that mean 
 
 `PRODUCTS` is a part of `fronts.COMPOSE`; the rules of fronts.py hold.
 
-May import: `.fronting`, `.load`.
+May import: `.fronting`, `.load`, `.arguments`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from .arguments import Rule, avg_pool, max_pool
 from .fronting import Call, Front, Ints, Refused, Tensor, axis_of, broadcast, dtype_name, ints, run, tensor
 from .load import core
 
@@ -229,28 +230,12 @@ def _conv_transpose(
 # ---- windows -----------------------------------------------------------------------------------------------------
 
 
-def _max_pool(n: int, both: bool, *args: Any, **kwargs: Any) -> Call:
-    def windows(
-        self: Any,
-        kernel_size: int | Ints,
-        stride: int | Ints = (),
-        padding: int | Ints = 0,
-        dilation: int | Ints = 1,
-        ceil_mode: bool = False,
-    ) -> Call:
-        lists = {
-            "kernel": ints(kernel_size, n),
-            "stride": ints(kernel_size if stride in ((), []) else stride, n),
-            "padding": ints(padding, n),
-            "dilation": ints(dilation, n),
-        }
-        return Call(
-            "max_pool_with_indices",
-            {"x": self, **lists, "ceil_mode": ceil_mode},
-            None if both else lambda y: y[0],
-        )
-
-    return windows(*args, **kwargs)
+def _pool(rule: Rule, op: str, first: bool, *args: Any, **kwargs: Any) -> Call:
+    """The operator itself, where no row takes the overload; `first`: of its results."""
+    said = rule(lambda x: None, *args, **kwargs)
+    said.pop("divisor_override", None)  # None: the rule refuses any other
+    named = {"x": said.pop("self"), "kernel": said.pop("kernel_size"), **said}
+    return Call(op, named, (lambda y: y[0]) if first else None)
 
 
 def _adaptive_avg(n: int, self: Any, output_size: int | Ints) -> Call:
@@ -649,6 +634,7 @@ PRODUCTS: dict[str, Front] = {
     "aten.adaptive_max_pool1d.default": partial(_adaptive_max, 1),
     "aten.adaptive_max_pool2d.default": partial(_adaptive_max, 2),
     "aten.adaptive_max_pool3d.default": partial(_adaptive_max, 3),
+    "aten.avg_pool1d.default": partial(_pool, partial(avg_pool, 1), "avg_pool", False),
     "aten.affine_grid_generator.default": _affine_grid,
     "aten.argsort.default": _argsort,
     "aten.argsort.stable": _argsort_stable,
@@ -690,10 +676,13 @@ PRODUCTS: dict[str, Front] = {
     "aten.linalg_vecdot.default": _vecdot,
     "aten.lstm.input": partial(_rnn, "lstm"),
     "aten.matmul.default": _matmul,
-    "aten.max_pool1d.default": partial(_max_pool, 1, False),
-    "aten.max_pool1d_with_indices.default": partial(_max_pool, 1, True),
-    "aten.max_pool2d.default": partial(_max_pool, 2, False),
-    "aten.max_pool3d.default": partial(_max_pool, 3, False),
+    **{
+        f"aten.max_pool{n}d.default": partial(_pool, partial(max_pool, n), "max_pool_with_indices", True)
+        for n in (1, 2, 3)
+    },
+    "aten.max_pool1d_with_indices.default": partial(
+        _pool, partial(max_pool, 1), "max_pool_with_indices", False
+    ),
     "aten.median.default": partial(_whole, "median"),
     "aten.msort.default": _msort,
     "aten.nanmean.default": _nanmean,

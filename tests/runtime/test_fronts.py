@@ -65,6 +65,18 @@ def table(monkeypatch: pytest.MonkeyPatch) -> None:
             "op": "clamp",
             "map": [["self", "x"], ["min_val", "lo"], ["max_val", "hi"]],
         },
+        "aten.avg_pool2d.default": {
+            "op": "avg_pool",
+            "map": [
+                ["self", "x"],
+                ["kernel_size", "kernel"],
+                ["stride", "stride"],
+                ["padding", "padding"],
+                ["ceil_mode", "ceil_mode"],
+                ["count_include_pad", "count_include_pad"],
+                ["divisor_override", {"only": None}],
+            ],
+        },
         "aten.argmax.default": {
             "op": "argmax",
             "map": [["self", "x"], ["dim", "dim"], ["keepdim", "keepdim"]],
