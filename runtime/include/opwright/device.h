@@ -122,6 +122,35 @@ OWK_FN OwkArg<A> owk_argmin(OwkArg<A> acc, A v, int64_t at) {
   const bool take = acc.seen == 0 || ((v < acc.value || v != v) && acc.value == acc.value);
   return take ? OwkArg<A>{v, at, 1} : acc;
 }
+/* The first extreme value of one counted loop; value(j) is a candidate. */
+template <class A, class F>
+OWK_FN OwkArg<A> owk_argmax_run(int64_t lo, int64_t hi, F value) {
+  OwkArg<A> best = {0, 0, 0};
+  for (int64_t j = lo; j < hi; ++j) best = owk_argmax(best, value(j), j);
+  return best;
+}
+template <class A, class F>
+OWK_FN OwkArg<A> owk_argmin_run(int64_t lo, int64_t hi, F value) {
+  OwkArg<A> best = {0, 0, 0};
+  for (int64_t j = lo; j < hi; ++j) best = owk_argmin(best, value(j), j);
+  return best;
+}
+
+/* A running sum with what its additions lost (Knuth's two-sum), as in kernel.h. */
+template <class A>
+OWK_FN A owk_scan(A& sum, A& lost, A x) {
+  const A next = sum + x;
+  const A part = next - sum;
+  lost = lost + ((sum - (next - part)) + (x - part));
+  sum = next;
+  const A value = next + lost;
+  return value == value ? value : next;
+}
+/* A running sum along one counted loop: value(j) is a term, use(j, sum) takes what it comes to. */
+template <class A, class F, class G>
+OWK_FN void owk_scan_run(int64_t lo, int64_t hi, A& sum, A& lost, F value, G use) {
+  for (int64_t j = lo; j < hi; ++j) use(j, owk_scan(sum, lost, value(j)));
+}
 
 /* ---- reductions by a block: lanes of a warp by shuffles, warps through shared memory; every thread gets the result ---- */
 template <class A, class J>

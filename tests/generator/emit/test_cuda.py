@@ -36,6 +36,7 @@ CALLS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "sum": (specs.SUM, {"x": np.zeros((2, 3), F32)}, {}),
     "embedding": (specs.EMBEDDING, {"w": np.zeros((2, 3), F32), "i": np.zeros(2, np.int64)}, {}),
     "argmax": (specs.ARGMAX, {"x": np.zeros((2, 3), F32)}, {}),
+    "cumsum": (specs.CUMSUM, {"x": np.zeros((2, 3), F32)}, {"dim": 1}),
     "delta": (
         specs.DELTA,
         {
