@@ -312,3 +312,28 @@ def test_an_argument_that_the_map_ignores_may_not_matter() -> None:
     assert state == FAILED
     assert "with `alpha` = 0.5, which the map ignores" in said
     assert meaning_of(text.replace("alpha: null", "alpha: {only: 1}")) == (PASSED, "")
+
+
+def test_a_fast_transform_is_held_to_the_whole_vectors_error() -> None:
+    """The first of its reals is a sum of real parts alone, but butterflies add the imaginary parts to it and off it."""
+    text = (
+        "op: t\ntypes: {T: complex, R: real_of(T)}\ninputs: {x: 'T[B, M]'}\n"
+        "attrs: {L: {type: int}}\noutputs: {y: 'R[B, L]'}\n"
+        "compute: |\n  y[b, i in L] = sum[k](real(x[b, k]) * cos(R(k * i)) - imag(x[b, k]) * sin(R(k * i)))\n"
+    )
+    s = load_spec_text(text)[0]
+    x = np.array([[1e-6 + 1e3j, 2e-6 + 3e3j], [1e-6 + 1e-6j, 2e-6 + 3e-6j]])
+    key = next(k for k in keys_of(s) if dict(k.types)["T"] == "c128")
+    t = Trial("t", key, {"x": x}, {"L": 3}, given={"L": 3})
+    want = meaning._oracle(s, t)
+    assert want is not None
+    alone, along = (meaning._loosened(s, t, want, along=a)["y"].radius for a in ((), [1]))
+    assert alone[0, 0] < 1e-6 * alone[0].max()
+    assert (along[0] == alone[0].max()).all()
+    assert along[1].max() < 1e-6 * along[0].max()
+
+
+def test_garbage_in_a_refusal_is_no_part_of_the_evidence() -> None:
+    said = "negative dimension -1: [112, 140160718703497, 94172975404640, 1, 2, 3, 4, 5, 6, 7, 8]"
+    assert meaning._ADDRESS.sub("…", said) == "negative dimension -1: […]"
+    assert meaning._ADDRESS.sub("…", "size 12 of [3, 4] is 1024") == "size 12 of [3, 4] is 1024"
