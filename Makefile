@@ -127,10 +127,7 @@ else
 PART_MARK := -m "$(PART) and not nightly"
 endif
 
-# Not the headers that kernels include: their text is hashed into every operator's evidence, and a layout that another
-# clang-format likes better would make all of it stale.
-HASHED := $(addprefix runtime/include/opwright/,kernel.h scalar.h device.h launch.h)
-CXX_FILES := $(filter-out $(HASHED),$(wildcard runtime/include/opwright/*.h runtime/src/*.cpp runtime/src/*.h))
+CXX_FILES := $(wildcard runtime/include/opwright/*.h runtime/src/*.cpp runtime/src/*.h)
 
 # ---- the environment ----
 

@@ -53,6 +53,7 @@ __all__ = [
     "map_children",
     "parse_expr",
     "parse_statements",
+    "rounds_to_integer",
     "show",
     "show_block",
     "substitute",
@@ -390,6 +391,24 @@ def walk(x: Expr) -> Iterator[Expr]:
     yield x
     for c in children(x):
         yield from walk(c)
+
+
+_CUTS = ("floor", "ceil", "trunc", "round")
+
+
+def rounds_to_integer(x: Expr) -> bool:
+    """floor, ceil, trunc, round, `//`, `%` or a cast to an integer, of a float: these see how their argument
+    rounds, so no arithmetic below them may be contracted.
+    """
+    match x:
+        case Call(fn=fn, args=(arg, *_)) if fn in _CUTS or (x.dtype is not None and fn == x.dtype.value):
+            to_integer = fn in _CUTS or (x.dtype is not None and x.dtype.is_integer)
+            return to_integer and arg.dtype is not None and arg.dtype.is_float
+        case Bin(op="//" | "%"):
+            return x.dtype is not None and x.dtype.is_float
+        case Call(fn="fmod"):
+            return x.dtype is not None and x.dtype.is_float
+    return False
 
 
 def map_children(x: Expr, fn: Callable[[Expr], Expr]) -> Expr:

@@ -49,7 +49,7 @@ from .ball_reduce import contract, identity, reduce_, scan
 from .extents import Extents, OracleError, OracleRefusal, Shape, pack_name
 from .values import Array
 
-__all__ = ["Active", "Evaluator", "Slot", "Space", "Stored", "TooDense", "rounds_to_integer"]
+__all__ = ["Active", "Evaluator", "Slot", "Space", "Stored", "TooDense"]
 
 #: Points of one dense evaluation held at once.
 CHUNK = 1 << 20
@@ -136,22 +136,6 @@ class Stored:
 
     ball: Ball
     written: Array | None = None
-
-
-_CUTS = ("floor", "ceil", "trunc", "round")
-
-
-def rounds_to_integer(x: Expr) -> bool:
-    """floor, ceil, trunc, round, `//`, `%` or a cast to an integer, of a float: these see how their argument rounds."""
-    match x:
-        case Call(fn=fn, args=(arg, *_)) if fn in _CUTS or (x.dtype is not None and fn == x.dtype.value):
-            to_integer = fn in _CUTS or (x.dtype is not None and x.dtype.is_integer)
-            return to_integer and arg.dtype is not None and arg.dtype.is_float
-        case Bin(op="//" | "%"):
-            return x.dtype is not None and x.dtype.is_float
-        case Call(fn="fmod"):
-            return x.dtype is not None and x.dtype.is_float
-    return False
 
 
 @dataclass

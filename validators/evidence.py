@@ -4,7 +4,7 @@ One file holds the meaning's hash and, per named dialect, the hash of the genera
 number of cases and worst error over bound.  Keys are sorted; there are no timestamps and no speeds.  A changed
 meaning or text makes it *stale*; another place (compiler, torch, instruction set) makes it *not proven here*.
 
-May import: opwright.files, generator.errors, generator.bound, verdict, ruamel.yaml.
+May import: opwright.{files, resources, toolchain}, generator.errors, generator.bound, verdict, ruamel.yaml.
 To add a fact: a field of `Proof`, `_proof` that writes it, and, when its change should be noticed, `reproduces`.
 """
 
@@ -27,6 +27,7 @@ from .. import resources
 from ..files import locked, write_text, writing
 from ..generator.bound import KernelText
 from ..generator.errors import OpwrightError, Place
+from ..toolchain import without_layout
 from .verdict import Verdict
 
 __all__ = [
@@ -37,7 +38,6 @@ __all__ = [
     "evidence_path",
     "freshness",
     "load",
-    "normalise_text",
     "record",
     "reproduces",
     "text_hash",
@@ -53,28 +53,12 @@ class EvidenceError(OpwrightError):
 
 # ---- hashes ------------------------------------------------------------------------------------------------------
 
-_TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|//[^\n]*|/\*.*?\*/|\s+', re.DOTALL)
-
-
-def normalise_text(source: str) -> str:
-    """The text without comments, and every run of white space as one blank (line ends stay line ends)."""
-
-    def shorten(match: re.Match[str]) -> str:
-        text = match[0]
-        if text[0] in "\"'":
-            return text
-        return "\n" if "\n" in text else " "
-
-    lines = (line.strip() for line in _TOKEN.sub(shorten, source).split("\n"))
-    return "\n".join(line for line in lines if line)
-
-
 _HEADER = re.compile(r'^\s*#\s*include\s*"(?:opwright/)?(\w+\.h)"', re.MULTILINE)
 
 
 def text_hash(kernels: Sequence[KernelText]) -> str:
     """One hash over the normalised texts and the headers of ours that they include, whatever their order."""
-    texts = {normalise_text(k.source) for k in kernels}
+    texts = {without_layout(k.source) for k in kernels}
     todo = {name for k in kernels for name in _HEADER.findall(k.source)}
     seen: set[str] = set()
     while todo:
@@ -84,7 +68,7 @@ def text_hash(kernels: Sequence[KernelText]) -> str:
             header = (resources.include_dir() / "opwright" / name).read_text(encoding="utf-8")
         except FileNotFoundError:
             continue  # the gate `build` says so
-        texts.add(normalise_text(header))
+        texts.add(without_layout(header))
         todo |= set(_HEADER.findall(header)) - seen
     digests = sorted(hashlib.sha256(text.encode()).hexdigest() for text in texts)
     return hashlib.sha256("\n".join(digests).encode()).hexdigest()

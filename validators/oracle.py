@@ -34,13 +34,14 @@ from ..generator.expr import (
     Select,
     Star,
     children,
+    rounds_to_integer,
     show,
     walk,
 )
 from ..generator.types import DType
 from .ball import Ball, cast, exact, select
 from .ball_reduce import Accumulator, identity
-from .evaluator import CHUNK, Active, Evaluator, Slot, Space, Stored, TooDense, rounds_to_integer
+from .evaluator import CHUNK, Active, Evaluator, Slot, Space, Stored, TooDense
 from .extents import OracleError, OracleRefusal, OracleTooLarge, Shape
 from .values import STORAGE, Array
 

@@ -4,7 +4,8 @@ The symbol is `ow_` and a hash of the text without comments, the helper headers 
 the same meaning
 printed the same way has the same name on every machine.
 
-May import: bound, loops, plan, types, c_expr, cpu, cuda, `opwright.resources`.  To add a dialect: see cpu.py.
+May import: bound, loops, plan, types, c_expr, cpu, cuda, opwright.{resources, toolchain}.  To add a dialect:
+see cpu.py.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import re
 from collections.abc import Iterable
 
 from ... import resources
+from ...toolchain import without_layout
 from ..bound import BoundOp, KernelText
 from ..errors import LowerError
 from ..lower import lower
@@ -22,7 +24,7 @@ from .c_expr import SPECIAL
 from .cpu import DIALECTS, print_cpu
 from .cuda import ARCHITECTURES, CudaText, print_cuda
 
-__all__ = ["ARCHITECTURES", "HEADER", "CudaText", "emit", "emit_cuda", "emit_unit", "normalised", "table_row"]
+__all__ = ["ARCHITECTURES", "HEADER", "CudaText", "emit", "emit_cuda", "emit_unit", "table_row"]
 
 HEADER = '#include "opwright/kernel.h"\n'
 #: Of texts with contractions.
@@ -33,22 +35,17 @@ _SPECIAL = re.compile(rf"\bowk_(?:{'|'.join(sorted(SPECIAL))})_")
 _PLACEHOLDER = "ow_SYMBOL"
 
 
-def normalised(text: str) -> str:
-    """The text without comments, blank lines and indentation: what evidence hashes."""
-    text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
-    lines = (re.sub(r"\s+", " ", line.split("//")[0]).strip() for line in text.splitlines())
-    return "\n".join(line for line in lines if line)
-
-
 @functools.cache
 def _headers(names: tuple[str, ...]) -> str:
     folder = resources.include_dir() / "opwright"
-    return "\n".join(normalised((folder / n).read_text(encoding="utf-8")) for n in names)
+    return "\n".join(without_layout((folder / n).read_text(encoding="utf-8")) for n in names)
 
 
 def symbol_of(text: str, dialect: str, headers: tuple[str, ...] = ("scalar.h", "vmath.h", "kernel.h")) -> str:
     """`ow_` and 16 hex digits for a text in which the symbol is still the placeholder."""
-    digest = hashlib.sha256("\0".join((normalised(text), _headers(headers), dialect)).encode()).hexdigest()
+    digest = hashlib.sha256(
+        "\0".join((without_layout(text), _headers(headers), dialect)).encode()
+    ).hexdigest()
     return f"ow_{digest[:16]}"
 
 

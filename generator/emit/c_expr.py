@@ -1,10 +1,11 @@
 """Expressions and elements of memory in C: the lower floor of `c_like.py`'s printer.
 
 Half types are stored as 16 bits and computed as float; integers wrap; a product that is added is an fma where the
-dialect has one, written out, so that the text decides the result and not the compiler.
+dialect has one, written out, so that the text decides the result and not the compiler; where a result is rounded to
+an integer there is none (rounding.py).
 
-May import: expr, types, loops, errors.  To add a function: its row in `_FUNCTIONS` (or a case in `call`), its text in
-scalar.h.
+May import: expr, types, loops, errors, rounding.  To add a function: its row in `_FUNCTIONS` (or a case in `call`),
+its text in scalar.h.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from ..loops import (
     Walk,
 )
 from ..types import DType, rounded
+from .rounding import uncontracted
 
 __all__ = ["SPECIAL", "CExpr", "compute_dtype", "compute_type", "storage_type"]
 
@@ -154,6 +156,7 @@ class CExpr:
             str, tuple[Walk, int, Operand, str]
         ] = {}  # name -> walk, position, operand, counter of a flat run
         self.shadows: dict[Stride, str] = {}
+        self.uncontracted = uncontracted(program)
         self.cell = ""  # the text of a contraction's sum, inside its epilogue
         self.expanded: dict[str, str] = {}  # scalars that are an array over columns: name -> its element
         self.column = ""  # the counter of columns, in a nest's text by columns
@@ -296,7 +299,8 @@ class CExpr:
         if op in ("//", "%"):
             fn = "div" if op == "//" else "mod"
             return f"owk_{fn}_{c}({self.expr(x.left)}, {self.expr(x.right)})", ATOM
-        text = self.contracted(x) if self.fma and not c.is_complex else None
+        fma = self.fma and not c.is_complex and x not in self.uncontracted
+        text = self.contracted(x) if fma else None
         if text is not None:
             return text, ATOM
         prec = ADD if op in "+-" else MUL

@@ -101,6 +101,55 @@ class MissingFeatureError(OpwrightError):
     exit_code: ClassVar[int] = EXIT_MACHINE
 
 
+# ---- texts -------------------------------------------------------------------------------------------------
+
+_TOKEN = re.compile(r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|//[^\n]*|/\*.*?\*/|\s+", re.DOTALL)
+_DIRECTIVE = re.compile(r"\s*#\s*(define\s+\w+(?:\([^)]*\))?|\w+)")
+#: Characters of which two that meet may be another token than two apart.
+_OPERATORS = "+-*/%&|^<>=!:.#"
+
+
+def without_layout(source: str) -> str:
+    """C++ text without comments and layout, so that what it hashes to does not change when it is laid out anew.
+
+    White space stays, as one blank, only between what would else be read as one token; line ends only around
+    preprocessor lines.
+    """
+    pieces: list[str] = []
+    code: list[str] = []
+    for line in _TOKEN.sub(_blank, re.sub(r"\\[ \t]*\n", " ", source)).split("\n"):
+        head = _DIRECTIVE.match(line)
+        if head is None:
+            code.append(line)
+            continue
+        pieces.append(_tight("\n".join(code)))
+        code = []
+        pieces.append(f"#{' '.join(head[1].split())} {_tight(line[head.end() :])}".rstrip())
+    pieces.append(_tight("\n".join(code)))
+    return "\n".join(p for p in pieces if p)
+
+
+def _blank(match: re.Match[str]) -> str:
+    text = match[0]
+    if text[0] in "\"'":
+        return text
+    return "\n" if text.isspace() and "\n" in text else " "
+
+
+def _tight(code: str) -> str:
+    """Code with blanks only where two tokens would merge."""
+
+    def shorten(match: re.Match[str]) -> str:
+        if not match[0].isspace():
+            return match[0]
+        before, after = code[: match.start()][-1:], code[match.end() :][:1]
+        words = (before.isalnum() or before == "_") and (after.isalnum() or after == "_")
+        signs = before in _OPERATORS and after in _OPERATORS
+        return " " if before and after and (words or signs) else ""
+
+    return _TOKEN.sub(shorten, code)
+
+
 # ---- dialects ----------------------------------------------------------------------------------------------
 
 # Names as in /proc/cpuinfo.  `abm` is lzcnt, `pni` is SSE3.

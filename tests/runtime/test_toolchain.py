@@ -33,6 +33,7 @@ from opwright.toolchain import (
     compile_library,
     compile_many,
     own_sources,
+    without_layout,
 )
 
 pytestmark = pytest.mark.usefixtures("fresh_cache")
@@ -604,3 +605,33 @@ def test_a_long_build_says_so(capfd):
     err = capfd.readouterr().err
     assert "opwright: building" in err
     assert "never shown" not in err
+
+
+# ---- texts -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("int  f( ) {\n  return 1 ; // one\n}", "int f(){return 1;}"),
+        ("#define F(x) \\\n  (x)  \nint a;", "#define F(x) (x)\nint a;"),
+        ("#  include <a.h>\n\n/* b */ int b;", "#include <a.h>\nint b;"),
+    ],
+)
+def test_layout_is_no_part_of_a_text(text: str, same: str) -> None:
+    assert without_layout(text) == without_layout(same)
+
+
+@pytest.mark.parametrize(
+    ("text", "other"),
+    [
+        ("a + +b", "a ++b"),
+        ("int ab;", "int a b;"),
+        ("#define F(x) x", "#define F (x) x"),
+        ("#if A\nint b;\n#endif", "#if A int b;\n#endif"),
+        ('s = "a  b"', 's = "a b"'),
+        ("s = '  '", "s = ' '"),
+    ],
+)
+def test_what_a_compiler_reads_otherwise_is_another_text(text: str, other: str) -> None:
+    assert without_layout(text) != without_layout(other)

@@ -15,7 +15,6 @@ from opwright.validators.evidence import (
     evidence_path,
     freshness,
     load,
-    normalise_text,
     record,
     reproduces,
     text_hash,
@@ -163,10 +162,9 @@ def test_reproduces() -> None:
 
 def test_comments_and_layout_do_not_change_the_hash() -> None:
     a = 'int f() {\n  // a comment\n  return 1;   /* two\n lines */\n}\nconst char* s = "a // b";\n'
-    b = 'int f() {\nreturn 1;\n}\n\nconst char* s = "a // b";'
-    assert normalise_text(a) == normalise_text(b)
-    assert '"a // b"' in normalise_text(a)
+    b = 'int f() {return 1;}\n\nconst char *s =\n    "a // b";'
     one, two = KernelText("a", a, {}, "d"), KernelText("b", b.replace("1", "2"), {}, "d")
+    assert text_hash([one]) == text_hash([replace(one, source=b)])
     assert text_hash([one, two]) == text_hash([two, one])
     assert text_hash([one]) != text_hash([two])
 

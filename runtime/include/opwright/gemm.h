@@ -233,11 +233,8 @@ struct OwkPlain {
           owk_load4(a + k, x), owk_load4(b + k, y), owk_load4(c + k, z), owk_load4(d + k, w);
           const four s = __builtin_shufflevector(x, y, 0, 4, 1, 5), t = __builtin_shufflevector(x, y, 2, 6, 3, 7);
           const four u = __builtin_shufflevector(z, w, 0, 4, 1, 5), v = __builtin_shufflevector(z, w, 2, 6, 3, 7);
-          // clang-format off
-          const four out[4] = {
-              __builtin_shufflevector(s, u, 0, 1, 4, 5), __builtin_shufflevector(s, u, 2, 3, 6, 7),
-              __builtin_shufflevector(t, v, 0, 1, 4, 5), __builtin_shufflevector(t, v, 2, 3, 6, 7)};
-          // clang-format on
+          const four out[4] = {__builtin_shufflevector(s, u, 0, 1, 4, 5), __builtin_shufflevector(s, u, 2, 3, 6, 7),
+                               __builtin_shufflevector(t, v, 0, 1, 4, 5), __builtin_shufflevector(t, v, 2, 3, 6, 7)};
           for (int r = 0; r < 4; ++r) __builtin_memcpy(to + (k + r) * width, &out[r], sizeof(four));
         }
         for (; k < n; ++k) {
@@ -404,10 +401,8 @@ static inline __attribute__((noinline)) void owk_micro(int64_t n, const A* __res
 
 /* c[i * ci + j * cj] = sum of x[i][k] * w[j][k] for MR lines of x, padded with zeros to whole vectors, and NR of w. */
 template <int MR, int NR, class A, class T>
-// clang-format off
-static inline __attribute__((noinline)) void owk_dot(int64_t n, const A* __restrict__ x, int64_t ldx,
-                                                     const T* const* w, A* __restrict__ c, int64_t ci, int64_t cj) {
-  // clang-format on
+static inline __attribute__((noinline)) void owk_dot(int64_t n, const A* __restrict__ x, int64_t ldx, const T* const* w,
+                                                     A* __restrict__ c, int64_t ci, int64_t cj) {
   typedef typename OwkVector<A>::type vec;
   const int64_t lanes = OwkVector<A>::lanes, block = lanes * owk_short_block(n);
   vec total[MR][NR];
@@ -505,10 +500,7 @@ OWK_FN const A* owk_in_line(const F&, int64_t, int64_t, int64_t, int64_t*) {
 /* Columns [j0, j1) as panels of `width`: one after the other, or all at once where the text can. */
 template <class A, class F>
 OWK_FN void owk_panels(const F& f, A* to, int64_t width, int64_t j0, int64_t j1, int64_t k0, int64_t k1) {
-  // clang-format off
-  for (int64_t j = j0; j < j1; j += width)
-    f(to + (j - j0) * (k1 - k0), width, j, owk_least(j1, j + width), k0, k1);
-  // clang-format on
+  for (int64_t j = j0; j < j1; j += width) f(to + (j - j0) * (k1 - k0), width, j, owk_least(j1, j + width), k0, k1);
 }
 template <class A, class F>
 OWK_FN void owk_panels(const OwkWindowed<F>& f, A* to, int64_t width, int64_t j0, int64_t j1, int64_t k0, int64_t k1) {

@@ -238,9 +238,9 @@ OWK_FN float owk_sin_f32(float x) { return OWK_M(sinf)(x); }
 OWK_FN float owk_cos_f32(float x) { return OWK_M(cosf)(x); }
 OWK_FN float owk_tan_f32(float x) { return OWK_M(tanf)(x); }
 #endif
-// clang-format off
-OWK_FN float owk_atan_f32(float x) { return (float)OWK_M(copysign)(owk_atan_core(OWK_M(fabs)((double)x), 1.0), (double)x); }
-// clang-format on
+OWK_FN float owk_atan_f32(float x) {
+  return (float)OWK_M(copysign)(owk_atan_core(OWK_M(fabs)((double)x), 1.0), (double)x);
+}
 OWK_FN float owk_atan2_f32(float y, float x) {
   double v = owk_atan_core(OWK_M(fabs)((double)y), OWK_M(fabs)((double)x));
   v = OWK_M(copysign)(1.0, (double)x) < 0 ? 2 * OWK_HALF_PI - v : v;

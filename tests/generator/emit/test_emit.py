@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import specs
 from opwright.generator.bind import bind
 from opwright.generator.bind_key import keys_of
 from opwright.generator.bound import BoundOp
-from opwright.generator.emit import emit, emit_unit, normalised
+from opwright.generator.emit import emit, emit_unit
 from opwright.generator.emit.cpu import DIALECTS
 from opwright.generator.errors import BindError, LowerError, SpecError
 from opwright.generator.expr import FUNCTIONS
@@ -23,7 +24,7 @@ from opwright.generator.normal import normalise
 from opwright.generator.spec import load_spec_text
 from opwright.generator.types import DType, accum
 from opwright.resources import include_dir
-from opwright.toolchain import find_compiler
+from opwright.toolchain import find_compiler, without_layout
 
 
 @functools.cache
@@ -76,9 +77,18 @@ def test_the_symbol_is_a_function_of_text_and_dialect() -> None:
     assert emit(softmax(), "cpu-avx2").symbol != emit(softmax(np.float64), "cpu-avx2").symbol
 
 
+def test_a_header_without_its_layout_is_the_same_to_the_compiler(tmp_path: Path) -> None:
+    folder = tmp_path / "opwright"
+    folder.mkdir()
+    for header in (include_dir() / "opwright").glob("*.h"):
+        (folder / header.name).write_text(without_layout(header.read_text(encoding="utf-8")))
+    lines = '#include "opwright/gemm.h"\n#include "opwright/special.h"\n'
+    command = [*find_compiler().command, "-std=c++20", "-march=x86-64-v3", "-fsyntax-only", f"-I{tmp_path}"]
+    subprocess.run([*command, "-xc++", "-"], input=lines, text=True, check=True)
+
+
 def test_comments_are_no_part_of_a_text() -> None:
-    assert normalised("int  x; // one\n\n  /* two\n three */ int y;") == normalised("int x;\nint y;")
-    assert "softmax" not in normalised(emit(softmax(), "cpu-avx2").source)
+    assert "softmax" not in without_layout(emit(softmax(), "cpu-avx2").source)
 
 
 def test_the_text_shows_the_statements_it_comes_from() -> None:
@@ -108,6 +118,24 @@ def test_special_functions_bring_their_header_and_only_they() -> None:
 def test_products_that_are_added_are_fused_where_the_dialect_can() -> None:
     assert "owk_fma(" in emit(squares(), "cpu-avx2").source
     assert "owk_fma(" not in emit(squares(), "cpu-portable").source
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        "y[i] = i64(floor((A(i) + 0.5) * s - 0.5))",
+        "u[i in M] = (A(i) + 0.5) * s - 0.5\n  y[i] = i64(u[i])",
+        "u[i in M] = (A(i) + 0.5) * s - 0.5\n  v[i in M] = max(u[i], 0)\n  y[i] = i64(v[i] // 1)",
+    ],
+)
+def test_what_becomes_a_position_is_computed_as_written(compute: str) -> None:
+    text = "op: t\ntypes: {A: f32}\nattrs: {M: {type: int}, s: {type: float}}\ninputs: {x: 'A[N]'}\n"
+    spec = load_spec_text(
+        text + f"outputs: {{y: 'i64[M]', z: 'A[N]'}}\ncompute: |\n  {compute}\n  z[n] = x[n] * x[n] - 1\n"
+    )[0]
+    source = emit(normalise(bind(spec, keys_of(spec)[0])), "cpu-avx2").source
+    assert "+ 0.5f) * " in source
+    assert source.count("owk_fma(") == 1  # that of z
 
 
 def test_an_unknown_dialect_is_named() -> None:
