@@ -30,7 +30,7 @@ from ..generator.program.aten import AtenRow
 from ..generator.spec import AtenEntry, Only, OpSpec, load_spec
 from ..generator.spec_model import MapTarget
 from ..generator.types import DType, Operand
-from .catalog import Row, catalog, load_row, row_of
+from .catalog import Catalog, catalog, load_row, row_of
 from .workbench import Workbench, targets_of
 
 __all__ = [
@@ -287,7 +287,7 @@ class Bridge:
             return self.group(str(path), name)
         with self._lock:
             if name not in self._specs:
-                rows = self.catalog
+                rows = self.catalog.serves
                 if name not in rows:
                     hint = did_you_mean(name, rows, what="operators")
                     raise NotProvenError(f"`{name}` is not an operator that was accepted", hint=hint)
@@ -311,8 +311,8 @@ class Bridge:
             return self._groups[path]
 
     @cached_property
-    def catalog(self) -> Mapping[str, Row]:
-        """The operators that the judge has proven."""
+    def catalog(self) -> Catalog:
+        """The operators that the judge has proven, and the names of the others."""
         return catalog(self.bench)
 
     def admit(self, spec: OpSpec) -> None:
@@ -326,7 +326,7 @@ class Bridge:
         """Fill the runtime's registry with what is proven (and `extra`), and answer its misses."""
         from .. import registry
 
-        rows = dict(self.catalog)
+        rows = dict(self.catalog.serves)
         for spec in extra:
             self.admit(spec)
             rows[spec.op] = row_of(spec)
@@ -334,6 +334,8 @@ class Bridge:
             registry.register_op(row.signature)
             for overload, entry in row.aten:
                 registry.register_aten(overload, entry)
+        for name, overloads in self.catalog.waiting.items():
+            registry.register_waiting(name, overloads, f"`opwright accept {name}` judges it; then it serves")
         registry.set_miss_hook(self)
 
 

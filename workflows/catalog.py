@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,9 @@ from ..files import write_text
 from ..generator.spec import OpSpec, aten_row, load_spec
 from .workbench import Workbench
 
-__all__ = ["Row", "catalog", "load_row", "row_of"]
+__all__ = ["Catalog", "Row", "catalog", "load_row", "row_of"]
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,16 @@ class Row:
     family: str
     signature: dict[str, Any]
     aten: list[tuple[str, dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """serves: the operators that may serve, by name.  waiting: those that are declared and were not accepted, with
+    the ATen overloads that they would answer.
+    """
+
+    serves: Mapping[str, Row]
+    waiting: Mapping[str, Sequence[str]]
 
 
 def row_of(spec: OpSpec) -> Row:
@@ -53,8 +63,8 @@ def load_row(row: Row) -> OpSpec:
     return next(s for s in load_spec(row.file, family=row.family) if s.op == row.name)
 
 
-def catalog(bench: Workbench) -> dict[str, Row]:
-    """The operators that may serve, by name."""
+def catalog(bench: Workbench) -> Catalog:
+    """The workbench's operators, as the runtime is told of them."""
     name = _name(bench)
     try:
         path = toolchain.open_cache() / "catalog" / name[:2] / f"{name}.json"
@@ -63,15 +73,19 @@ def catalog(bench: Workbench) -> dict[str, Row]:
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         data = json.loads(path.read_text(encoding="utf-8"))
         if data["schema"] == SCHEMA:
-            return {r["name"]: Row(**{**r, "aten": [(o, e) for o, e in r["aten"]]}) for r in data["rows"]}
+            rows = (Row(**{**r, "aten": [(o, e) for o, e in r["aten"]]}) for r in data["rows"])
+            return Catalog({r.name: r for r in rows}, data["waiting"])
     made = _made(bench)
     with contextlib.suppress(OSError):  # a full disk costs time, not the answer
-        write_text(path, json.dumps({"schema": SCHEMA, "rows": [asdict(r) for r in made.values()]}))
+        rows_json = [asdict(r) for r in made.serves.values()]
+        write_text(path, json.dumps({"schema": SCHEMA, "rows": rows_json, "waiting": made.waiting}))
     return made
 
 
-def _made(bench: Workbench) -> dict[str, Row]:
-    return {s.op: row_of(s) for s in bench.proven()}
+def _made(bench: Workbench) -> Catalog:
+    serves = {s.op: row_of(s) for s in bench.proven()}
+    waiting = [s for s in bench.registry.all() if s.op not in serves]
+    return Catalog(serves, {s.op: [e.overload for e in s.aten] for s in waiting})
 
 
 def _name(bench: Workbench) -> str:

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 __all__ = ["Progress", "counted", "note", "print_json", "print_table", "progress", "say", "table_text"]
@@ -36,6 +37,14 @@ def note(text: str) -> None:
 def counted(n: int, noun: str) -> str:
     """`1 operator`, `2 operators`: a number with its noun, which takes a plain s."""
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+def short(path: Path) -> str:
+    """The path as a person here would type it: relative to the working directory, if it lies below."""
+    try:
+        return str(path.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
 
 
 def print_json(data: dict[str, Any]) -> None:

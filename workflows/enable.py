@@ -368,7 +368,7 @@ class _Run:
         with self.stage("inventoried") as said:
             names = dict.fromkeys(c.op.removeprefix("missing:") for c in self.program.calls)
             self.result.needed = tuple(sorted(names))
-            said.append(f"{len(names)} operators")
+            said.append(console.counted(len(names), "operator"))
 
     def supply(self) -> None:
         assert self.program is not None
@@ -386,7 +386,7 @@ class _Run:
             if r.missing:
                 r.reasons["L1"] = f"missing: {', '.join(sorted(lacking))}"
                 raise EnableError(
-                    f"{len(lacking)} operators of {r.architecture} are missing: {', '.join(sorted(lacking))}",
+                    f"{r.architecture} lacks {console.counted(len(lacking), 'operator')}: {', '.join(sorted(lacking))}",
                     hint="`opwright new --from OVERLOAD` writes the first draft of a spec",
                 )
             said.append(f"{len(r.accepted)} of {len(r.needed)} are accepted")

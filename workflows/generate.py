@@ -263,15 +263,16 @@ def _report(done: Sequence[Generated], check: bool, as_json: bool) -> int:
         for g in differs:
             for word, names in (("differs", g.changes.written), ("is no longer made", g.changes.removed)):
                 for name in names:
-                    console.say(f"{_short(g.folder / name)} {word}")
+                    console.say(f"{console.short(g.folder / name)} {word}")
         console.note(f"{console.counted(len(done), 'operator')}, {len(differs)} differ")
     else:
         for g in done:
             for name in sorted((*g.changes.written, *g.changes.same)):
                 if name != "manifest.json":
-                    console.say(_short(g.folder / name))
+                    console.say(console.short(g.folder / name))
             console.note(
-                f"{g.spec.op}: {g.kernels} kernels; {len(g.changes.written)} files written, "
+                f"{g.spec.op}: {console.counted(g.kernels, 'kernel')}; "
+                f"{console.counted(len(g.changes.written), 'file')} written, "
                 f"{len(g.changes.same)} unchanged, {len(g.changes.removed)} removed"
             )
     if check and differs and not as_json:
@@ -281,10 +282,3 @@ def _report(done: Sequence[Generated], check: bool, as_json: bool) -> int:
             else f"run `opwright generate {differs[0].spec.op}`"
         )
     return EXIT_FAILED if check and differs else EXIT_OK
-
-
-def _short(path: Path) -> str:
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)

@@ -293,6 +293,6 @@ def new(name: str, family: str | None, like: str | None, overload: str | None, a
     if as_json:
         console.print_json({"op": full, "file": str(path)})
     else:
-        console.say(f"{path}")
+        console.say(console.short(path))
         console.note(f"next: write its meaning, then `opwright check {full}` and `opwright accept {full}`")
     return 0

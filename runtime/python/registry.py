@@ -26,6 +26,8 @@ MissHook = Callable[[Request], Answer]
 ENTRY_POINTS = "opwright.bootstrap"
 
 _aten: dict[str, list[Mapping[str, Any]]] = {}
+#: Operators that are declared and must not serve yet, and overloads that they would answer: for the error alone.
+_waiting: dict[str, tuple[str, str]] = {}
 _lock = threading.RLock()
 
 
@@ -64,6 +66,19 @@ def register_aten(overload: str, entry: Mapping[str, Any]) -> None:
         rows.append(dict(entry))
 
 
+def register_waiting(name: str, overloads: Iterable[str], hint: str) -> None:
+    """Tell of an operator that is declared but does not serve yet; whoever asks for it is told so, and `hint`."""
+    for asked in (name, *overloads):
+        _waiting[asked] = name, hint
+
+
+def _why_none(asked: str, otherwise: str, hint: str) -> MissingKernelError:
+    if asked in _waiting:
+        name, what_to_do = _waiting[asked]
+        return MissingKernelError(f"the op `{name}` is declared, and was not accepted yet", hint=what_to_do)
+    return MissingKernelError(otherwise, hint=hint)
+
+
 def get(name: str) -> Any:
     """The op of this name, bootstrapping if needed.  Raises MissingKernelError."""
     op = core.lookup_op(name)
@@ -71,7 +86,7 @@ def get(name: str) -> Any:
         ensure()
         op = core.lookup_op(name)
     if op is None:
-        raise MissingKernelError(f"there is no op `{name}`", hint=_nearest(name, core.op_names(), "ow.ops"))
+        raise _why_none(name, f"there is no op `{name}`", _nearest(name, core.op_names(), "ow.ops"))
     return op
 
 
@@ -87,8 +102,7 @@ def aten_rows(overload: str) -> Sequence[Mapping[str, Any]]:
     if overload not in _aten:
         ensure()
     if overload not in _aten:
-        hint = _nearest(overload, _aten, "the aten table")
-        raise MissingKernelError(f"no op claims {overload}", hint=hint)
+        raise _why_none(overload, f"no op claims {overload}", _nearest(overload, _aten, "the aten table"))
     return _aten[overload]
 
 

@@ -107,7 +107,7 @@ def test_only_what_was_proven_serves(project: Path) -> None:
 
 def test_the_catalog_follows_specs_and_evidence(project: Path, fresh_cache: Path) -> None:
     def names() -> set[str]:
-        return {n for n in catalog(Workbench.here(project)) if n in ("scale", "shift")}
+        return {n for n in catalog(Workbench.here(project)).serves if n in ("scale", "shift")}
 
     assert names() == set()
     prove(project)
@@ -124,13 +124,13 @@ def test_a_spoilt_or_missing_cache_costs_time_only(
     project: Path, fresh_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prove(project)
-    assert "scale" in catalog(Workbench.here(project))
+    assert "scale" in catalog(Workbench.here(project)).serves
     for path in (fresh_cache / "catalog").rglob("*.json"):
         path.write_text('{"schema": 1, "rows": [')
-    assert "scale" in catalog(Workbench.here(project))
+    assert "scale" in catalog(Workbench.here(project)).serves
     (fresh_cache.parent / "file").write_text("")
     monkeypatch.setenv("OPWRIGHT_CACHE", str(fresh_cache.parent / "file"))
-    assert "scale" in catalog(Workbench.here(project))
+    assert "scale" in catalog(Workbench.here(project)).serves
 
 
 def test_a_gradient_is_promised_for_floats_only(project: Path) -> None:
@@ -189,3 +189,15 @@ def test_what_is_nested_too_deeply_is_one_clear_error(monkeypatch: pytest.Monkey
     wanted = bridge.resolve(bench.one("scale"), {"op": "scale", "inputs": [f32(1)], "attrs": {"by": 2.0}})
     with pytest.raises(DomainError, match="`scale` is too deeply nested to be compiled"):
         bridge.text(wanted.spec, wanted.resolved.key)
+
+
+def test_one_that_waits_for_the_judge_says_so(project: Path) -> None:
+    asked = "import opwright as ow; from opwright.workflows.bridge import install; install(); ow.ops.scale"
+    ran = subprocess.run(
+        [sys.executable, "-c", asked], cwd=project, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 1
+    said = "the op `scale` is declared, and was not accepted yet; `opwright accept scale` judges it; then it serves"
+    assert ran.stderr.splitlines()[-1] == f"AttributeError: {said}"
+    prove(project)
+    subprocess.run([sys.executable, "-c", asked], cwd=project, check=True)
