@@ -31,6 +31,7 @@ from .aten import AtenTable, table_loads
 from .capture import capture
 from .capture_run import CANNOT_WRITE
 from .captured import Capture, CaptureError
+from .draws import drawing
 from .explain import explain
 from .folder import write_folder, write_tensors
 from .half import record_half
@@ -76,18 +77,17 @@ def work(
     clock = clock or Clock(None)
     out.mkdir(parents=True, exist_ok=True)
     model = clock("load", lambda: models.load(target, seed=seed))
-    captured: Capture = capture(
-        model.module,
-        model.args,
-        model.kwargs,
-        table,
-        name=model.name,
-        source=model.source,
-        keep=keep,
-        exported=model.exported,
-        further=further,
-        report=clock,
-    )
+    graph = partial(capture, table=table, keep=keep, further=further, report=clock)
+
+    def captured_of(m: models.Model) -> Capture:
+        return graph(m.module, m.args, m.kwargs, name=m.name, source=m.source, exported=m.exported)
+
+    captured = captured_of(model)
+    if _random(captured):
+        drawn = clock("draws", lambda: drawing(model, seed))
+        if drawn is not model:
+            model = drawn
+            captured = captured_of(model)
     clock("write", lambda: write_folder(out / "program", captured.program, captured.tensors))
     inv = inventory(captured.program, captured.sites, notes=captured.notes, meta=model.meta)
     (out / "inventory.json").write_text(json.dumps(inv.to_json(), indent=1), encoding="utf-8")

@@ -38,11 +38,22 @@ def make():
     print('{"stage": "forged", "seconds": 1}')
     return Net(), (torch.randn(2, 5, 4),)
 
+def shuffled():
+    class Shuffled(torch.nn.Module):
+        def forward(self, x):
+            unused = torch.randperm(3)
+            return x[torch.randperm(4)]
+    return Shuffled(), (torch.randn(4, 2),)
+
 def noisy():
     class Noisy(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = torch.nn.Parameter(torch.tensor(3.0))
+
         def forward(self, x):
-            unused = torch.rand_like(x)
-            return x + torch.randn_like(x)
+            mask = torch.rand(x.shape[0], 1) < 0.5
+            return (x + self.scale * torch.randn_like(x) + torch.empty(4).normal_(2, 0.5)) * mask
     return Noisy(), (torch.randn(2, 4),)
 
 def leaves():
@@ -152,11 +163,34 @@ def test_records_are_whole(done: tuple[Captured, list[str]]) -> None:
         assert values[out["y"]].reshape(-1).tolist() == narrow["y"].reshape(-1).tolist()
 
 
-def test_draws_of_random_numbers_are_told_with_their_site(source: Path, tmp_path: Path) -> None:
-    facts = run_worker(f"{source}:noisy", tmp_path / "out", 120, records=0).facts
+def test_draws_that_cannot_be_given_are_told_with_their_site(source: Path, tmp_path: Path) -> None:
+    facts = run_worker(f"{source}:shuffled", tmp_path / "out", 120, records=0).facts
     (drawn,) = facts["random"]
-    line = SOURCE[: SOURCE.index("return x + torch.randn_like")].count("\n") + 1
-    assert drawn == {"aten": "aten.randn_like.default", "site": f"net.py:{line}"}
+    line = SOURCE[: SOURCE.index("return x[torch.randperm")].count("\n") + 1
+    assert drawn == {"aten": "aten.randperm.default", "site": f"net.py:{line}"}
+
+
+def test_numbers_that_a_model_draws_are_inputs_of_its_program(source: Path, tmp_path: Path) -> None:
+    captured = run_worker(f"{source}:noisy", tmp_path / "out", 120, records=2, sensitivity=False)
+    assert captured.facts["random"] == []
+    program = captured.program
+    shapes = {b.name: program.values[b.value].shape for b in program.inputs}
+    (batch,) = program.symbols
+    assert {n: [str(e) for e in s] for n, s in shapes.items()} == {
+        "x": [batch, "4"],
+        "drawn_0": [batch, "1"],
+        "drawn_1": [batch, "4"],
+        "drawn_2": ["4"],
+    }
+    for k in range(2):
+        at = captured.path / "records" / str(k)
+        given = read_tensors(at / "inputs.safetensors")
+        for name, near in (("outputs_f32", 1e-6), ("outputs_f64", 1e-12)):
+            got = read_tensors(at / f"{name}.safetensors")["output"].astype("f8")
+            x, keep, noise, more = (given[n].astype("f8") for n in ("x", "drawn_0", "drawn_1", "drawn_2"))
+            want = (x + 3 * noise + 2 + 0.5 * more) * (keep < 0.5)
+            assert abs(got - want).max() <= near * 16
+        assert 0 <= given["drawn_0"].min() <= given["drawn_0"].max() < 1
 
 
 def test_given_weights_are_written_as_given_and_judged_enlarged(done: tuple[Captured, list[str]]) -> None:

@@ -1,0 +1,143 @@
+"""Random numbers that a model draws in its forward, as inputs: its program is then a function, and can be compared.
+
+    drawing(model)   the model, which takes what it drew as `drawn`, a list of tensors; unchanged where it draws nothing
+
+The inputs hold plain draws (standard normal, or uniform from 0 up to 1); what the model makes of them, a mean and a
+spread, stays in the graph.  A draw that is not of these (a permutation, samples by weight) is left as it is, and
+stands among the calls of the program.
+
+May import: models, torch_compat (and torch inside functions).  To add a draw: its line in `_rules`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from . import torch_compat as compat
+from .captured import CaptureError
+from .models import Model
+
+__all__ = ["drawing"]
+
+#: A plain draw: its distribution, shape and dtype (None: the default).
+_Plain: TypeAlias = Callable[[str, Sequence[Any], Any], Any]
+_Rule: TypeAlias = Callable[..., Any]
+
+NORMAL, UNIFORM = "normal", "uniform"
+
+
+def drawing(model: Model, seed: int = 0) -> Model:
+    """The model whose draws are inputs, its example numbers drawn from `seed`.  The module is changed."""
+    torch = compat.require_torch()
+    if model.exported is not None or "forward" in vars(model.module):
+        return model
+    generator = torch.Generator().manual_seed(seed)
+    drawn: list[Any] = []
+
+    def fresh(distribution: str, shape: Sequence[Any], dtype: Any) -> Any:
+        make = torch.randn if distribution == NORMAL else torch.rand
+        drawn.append(make(tuple(shape), generator=generator, dtype=dtype))
+        return drawn[-1].clone()  # the model may write into it
+
+    args, kwargs = compat.copied((tuple(model.args), dict(model.kwargs)))
+    with torch.no_grad(), compat.uncompiled(), compat.restoring(model.module), _intercepting(fresh):
+        model.module(*args, **kwargs)
+    if not drawn:
+        return model
+    _take(model.module)
+    return replace(model, kwargs={**model.kwargs, "drawn": drawn})
+
+
+def _take(module: Any) -> None:
+    """Make the module take `drawn`.  By its class: a copy of the module has it too, with weights of its own."""
+    kind = type(module)
+
+    def forward(self: Any, *args: Any, drawn: Sequence[Any], **kwargs: Any) -> Any:
+        left = list(drawn)
+
+        def given(distribution: str, shape: Sequence[Any], dtype: Any) -> Any:
+            if not left:
+                raise CaptureError(f"the model draws more than the {len(drawn)} times of its example")
+            return _fitting(left.pop(0), shape, dtype)
+
+        with _intercepting(given):
+            return kind.forward(self, *args, **kwargs)
+
+    signature = inspect.signature(kind.forward)  # the export goes by it
+    kept = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    rest = [p for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD]
+    own = inspect.Parameter("drawn", inspect.Parameter.KEYWORD_ONLY)
+    forward.__signature__ = signature.replace(parameters=[*kept, own, *rest])  # type: ignore[attr-defined]
+    module.__class__ = type(kind.__name__, (kind,), {"forward": forward, "__module__": kind.__module__})
+
+
+def _fitting(given: Any, shape: Sequence[Any], dtype: Any) -> Any:
+    """The input as the draw asks for it; where extents may vary, the export learns here which are the same."""
+    torch = compat.require_torch()
+    for have, want in zip(given.shape, shape, strict=True):
+        torch._check(have == want)
+    return given.to(torch.get_default_dtype() if dtype is None else dtype, copy=True)
+
+
+def _intercepting(plain: _Plain) -> Any:
+    """A context in which calls that draw get their numbers from `plain`."""
+    torch = compat.require_torch()
+    rules = _rules(torch, plain)
+
+    class Draws(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            rule = rules.get(func)
+            return (rule or func)(*args, **(kwargs or {}))
+
+    return Draws()
+
+
+def _rules(torch: Any, plain: _Plain) -> Mapping[Any, _Rule]:
+    """By function of torch."""
+
+    def factory(distribution: str) -> _Rule:
+        def made(*size: Any, dtype: Any = None, **kwargs: Any) -> Any:
+            given = kwargs.get("size", size)
+            shape = given[0] if len(given) == 1 and not isinstance(given[0], int | torch.SymInt) else given
+            return plain(distribution, tuple(shape), dtype)
+
+        return made
+
+    def like(distribution: str) -> _Rule:
+        def made(input: Any, dtype: Any = None, **kwargs: Any) -> Any:
+            return plain(distribution, input.shape, input.dtype if dtype is None else dtype)
+
+        return made
+
+    def normal(mean: Any, std: Any = 1.0, size: Any = None, dtype: Any = None, **kwargs: Any) -> Any:
+        tensors = [t for t in (mean, std) if isinstance(t, torch.Tensor)]
+        shape = torch.broadcast_shapes(*(t.shape for t in tensors)) if tensors else size
+        return plain(NORMAL, shape, tensors[0].dtype if tensors else dtype) * std + mean
+
+    def normal_(self: Any, mean: float = 0, std: float = 1, **kwargs: Any) -> Any:
+        return self.copy_(plain(NORMAL, self.shape, self.dtype) * std + mean)
+
+    def uniform_(self: Any, a: float = 0, b: float = 1, **kwargs: Any) -> Any:
+        low, high = kwargs.get("from", a), kwargs.get("to", b)
+        return self.copy_(plain(UNIFORM, self.shape, self.dtype) * (high - low) + low)
+
+    def exponential_(self: Any, lambd: float = 1, **kwargs: Any) -> Any:
+        return self.copy_(torch.log1p(-plain(UNIFORM, self.shape, self.dtype)) / -lambd)
+
+    def bernoulli(input: Any, **kwargs: Any) -> Any:
+        return (plain(UNIFORM, input.shape, input.dtype) < input).to(input.dtype)
+
+    return {
+        torch.rand: factory(UNIFORM),
+        torch.randn: factory(NORMAL),
+        torch.rand_like: like(UNIFORM),
+        torch.randn_like: like(NORMAL),
+        torch.normal: normal,
+        torch.bernoulli: bernoulli,
+        torch.Tensor.exponential_: exponential_,
+        torch.Tensor.normal_: normal_,
+        torch.Tensor.uniform_: uniform_,
+    }
