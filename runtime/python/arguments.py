@@ -136,12 +136,41 @@ def max_pool(
     return {"self": self, **lists, "ceil_mode": ceil_mode}
 
 
+def _convolution(
+    about: About,
+    input: Any,
+    weight: Any,
+    bias: Any,
+    stride: int | Sequence[int],
+    padding: int | Sequence[int],
+    dilation: int | Sequence[int],
+    transposed: bool,
+    output_padding: int | Sequence[int],
+    groups: int,
+) -> dict[str, Any]:
+    """A list for each axis of a window: "valid" is a padding of one 0."""
+    _, shape = about(weight) or ("", ())
+    n = len(shape) - 2
+    return {
+        "input": input,
+        "weight": weight,
+        "bias": bias,
+        "stride": ints(stride, n),
+        "padding": ints(padding, n),
+        "dilation": ints(dilation, n),
+        "transposed": transposed,
+        "output_padding": ints(output_padding, n),
+        "groups": groups,
+    }
+
+
 RULES: dict[str, Rule] = {
     "aten.all.dims": _any,
     "aten.any.dims": _any,
     "aten.avg_pool2d.default": partial(avg_pool, 2),
     "aten.avg_pool3d.default": partial(avg_pool, 3),
     "aten.bmm.default": partial(_product, 3),
+    "aten.convolution.default": _convolution,
     "aten.hardtanh.default": _hardtanh,
     "aten.max_pool2d_with_indices.default": partial(max_pool, 2),
     "aten.max_pool3d_with_indices.default": partial(max_pool, 3),

@@ -42,7 +42,6 @@ from .fronting import (
     broadcast,
     dtype_name,
     front,
-    ints,
     inverse,
     tensor,
     without_axes,
@@ -380,33 +379,7 @@ def _ruled(overload: str) -> Front:
     return prepare
 
 
-# ---- windows: lists of one entry stand for all axes --------------------------------------------------------------
-
-
-def _convolution(
-    input: Any,
-    weight: Any,
-    bias: Any,
-    stride: Ints,
-    padding: Ints,
-    dilation: Ints,
-    transposed: bool,
-    output_padding: Ints,
-    groups: int,
-) -> Call:
-    n = tensor(weight).ndim - 2
-    lists = {"stride": stride, "padding": padding, "dilation": dilation, "output_padding": output_padding}
-    return Call(
-        "aten.convolution.default",
-        {
-            "input": input,
-            "weight": weight,
-            "bias": bias,
-            **{name: ints(value, n) for name, value in lists.items()},
-            "transposed": transposed,
-            "groups": groups,
-        },
-    )
+# ---- sizes of images ---------------------------------------------------------------------------------------------
 
 
 def _upsample(
@@ -458,7 +431,6 @@ _OWN: dict[str, Front] = {
     "aten.argmax.default": partial(_place, "aten.argmax.default"),
     "aten.argmin.default": partial(_place, "aten.argmin.default"),
     "aten.cat.default": _cat,
-    "aten.convolution.default": _convolution,
     "aten.gather.default": _gather,
     "aten.index.Tensor": _index,
     "aten.index_put.default": _index_put,

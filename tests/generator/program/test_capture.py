@@ -484,6 +484,9 @@ def test_rules_of_arguments_hold_for_programs(everything: Any) -> None:
         "min_val": -1,
         "max_val": 2,
     }
+    images = torch.nn.Conv2d(3, 2, 2, padding="valid")  # which is one 0 for both axes
+    valid = capture(images, (torch.ones(1, 3, 4, 4),), {}, everything, name="n", source="t")
+    assert valid.program.calls[0].attrs["padding"] == (0, 0)
 
 
 def test_an_input_that_is_no_tensor_is_a_constant(everything: Any) -> None:
