@@ -15,7 +15,7 @@ import io
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -147,9 +147,22 @@ def _proof(verdict: Verdict, kernels: Sequence[KernelText]) -> Proof:
     )
 
 
-def merged(old: Evidence | None, verdict: Verdict, kernels: Sequence[KernelText] = ()) -> Evidence:
-    """The evidence after this verdict: other dialects keep theirs while the meaning is the same."""
-    kept = dict(old.proofs) if old is not None and old.meaning == verdict.meaning else {}
+#: (dialect, tier) -> the hash of the text that is printed today; None where nothing can be printed.
+TextOf = Callable[[str, str], str | None]
+
+
+def merged(
+    old: Evidence | None, verdict: Verdict, kernels: Sequence[KernelText] = (), text_of: TextOf | None = None
+) -> Evidence:
+    """The evidence after this verdict: other dialects keep theirs while the meaning is the same, and (where `text_of`
+    tells what is printed) the text too: a machine that cannot run a dialect must not leave a proof of what is gone.
+    """
+    others = old.proofs if old is not None and old.meaning == verdict.meaning else {}
+    kept = {
+        dialect: proof
+        for dialect, proof in others.items()
+        if dialect != verdict.dialect and (text_of is None or text_of(dialect, proof.tier) == proof.text)
+    }
     kept[verdict.dialect] = _proof(verdict, kernels)
     return Evidence(verdict.op, verdict.meaning, verdict.source, kept)
 
@@ -228,7 +241,12 @@ def load(directory: str | os.PathLike[str], op: str) -> Evidence | None:
         ) from error
 
 
-def record(directory: str | os.PathLike[str], verdict: Verdict, kernels: Sequence[KernelText] = ()) -> Path:
+def record(
+    directory: str | os.PathLike[str],
+    verdict: Verdict,
+    kernels: Sequence[KernelText] = (),
+    text_of: TextOf | None = None,
+) -> Path:
     """Merge a verdict into the evidence and write it: under a lock, whole or not at all.
 
     Raises `EvidenceError` for a verdict that did not pass: evidence is only written of what holds.
@@ -240,7 +258,7 @@ def record(directory: str | os.PathLike[str], verdict: Verdict, kernels: Sequenc
     with writing(path):
         folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
-        write_text(path, dump(merged(load(folder, verdict.op), verdict, kernels)))
+        write_text(path, dump(merged(load(folder, verdict.op), verdict, kernels, text_of)))
     return path
 
 

@@ -401,4 +401,7 @@ def accept(
 def record(bench: Workbench, found: Judged) -> Path:
     """Write a passed verdict to this workbench's evidence."""
     assert found.verdict is not None
-    return evidence.record(bench.config.evidence, found.verdict, found.texts)
+    spec = bench.one(found.job.op)
+    return evidence.record(
+        bench.config.evidence, found.verdict, found.texts, lambda d, tier: text_now(bench, spec, d, tier)
+    )

@@ -74,6 +74,16 @@ def test_dialects_are_kept_while_the_meaning_is_the_same(tmp_path: Path) -> None
     assert sorted(one.proofs) == ["cpu-portable"]
 
 
+def test_a_proof_of_a_text_that_is_no_longer_printed_is_dropped(tmp_path: Path) -> None:
+    printed = {"cpu-avx2": "t1", "cpu-avx512": "t2"}
+    record(tmp_path, verdict("cpu-avx512"))
+    record(tmp_path, verdict("cpu-avx2"))
+    record(tmp_path, verdict("cpu-portable"), text_of=lambda dialect, _tier: printed[dialect])
+    found = load(tmp_path, "softmax")
+    assert found is not None
+    assert sorted(found.proofs) == ["cpu-avx2", "cpu-portable"]
+
+
 def test_the_same_verdict_twice_does_not_touch_the_file(tmp_path: Path) -> None:
     path = record(tmp_path, verdict())
     before = path.stat().st_mtime_ns
