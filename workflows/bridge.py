@@ -28,7 +28,7 @@ from ..generator.errors import DomainError, OpwrightError, did_you_mean
 from ..generator.normal import normalise, verify
 from ..generator.program.aten import AtenRow
 from ..generator.spec import AtenEntry, Only, OpSpec, load_spec
-from ..generator.spec_model import MapTarget
+from ..generator.spec_model import MapTarget, OnnxEntry
 from ..generator.types import DType, Operand
 from .catalog import Catalog, catalog, load_row, row_of
 from .workbench import Workbench, targets_of
@@ -132,16 +132,29 @@ def signature(spec: OpSpec) -> dict[str, Any]:
 
 
 def aten_rows(specs: Iterable[OpSpec]) -> dict[str, tuple[AtenRow, ...]]:
-    """The table that a capture reads: overload → rows."""
+    """The table that a capture reads: overload → rows; ONNX operators are `onnx.<Op>`."""
     rows: dict[str, tuple[AtenRow, ...]] = {}
     for spec in specs:
         for entry in spec.aten:
             rows[entry.overload] = (*rows.get(entry.overload, ()), _row(spec, entry))
+        for own in spec.onnx:
+            name = f"onnx.{own.op}"
+            rows[name] = (*rows.get(name, ()), _row(spec, own))
     return rows
 
 
-def _row(spec: OpSpec, entry: AtenEntry) -> AtenRow:
+def _row(spec: OpSpec, entry: AtenEntry | OnnxEntry) -> AtenRow:
     from ..generator.program import aten
+
+    if isinstance(entry, OnnxEntry):  # without a map: ONNX's inputs, then attributes, by position
+        name, since = f"onnx.{entry.op}", entry.since or 0
+        pairs = (
+            entry.map
+            if entry.map is not None
+            else tuple((f"#{k}", n) for k, n in enumerate((*spec.inputs, *spec.attrs)))
+        )
+    else:
+        name, since, pairs = entry.overload, 0, tuple(targets_of(entry, spec))
 
     def target(to: MapTarget) -> aten.Target:
         return (
@@ -153,13 +166,14 @@ def _row(spec: OpSpec, entry: AtenEntry) -> AtenRow:
     returns = entry.returns or tuple(n for n, t in spec.outputs.items() if not t.aux)
     return AtenRow(
         spec.op,
-        entry.overload,
-        tuple((a, target(to)) for a, to in targets_of(entry, spec)),
+        name,
+        tuple((a, target(to)) for a, to in pairs),
         tuple(spec.inputs),
         tuple(spec.attrs),
         tuple(spec.outputs),
         returns,
         dict(entry.set),
+        since,
     )
 
 

@@ -729,6 +729,7 @@ def _short(path: Path) -> str:
         "opwright enable llama",
         "opwright enable model.py:make_model --out programs/mine",
         "opwright enable model.pt2 --json",
+        "opwright enable model.onnx",
     ],
 )
 @click.argument("target")
@@ -770,7 +771,8 @@ def enable(
     """Take a model from its code to parity with PyTorch, by the clock.
 
     TARGET is a model type of transformers (llama), file.py:function, whose function returns (module, args) or
-    (module, args, kwargs), or a .pt2 file of torch.export.save.  Exit code 1: a level up to L2 is not held.
+    (module, args, kwargs), a .pt2 file of torch.export.save, or an .onnx file.
+    Exit code 1: a level up to L2 is not held.
     """
     bench = Workbench.here()
     at = records.now()

@@ -72,6 +72,7 @@ def take(bench: Workbench, target: str, seed: int, progress: console.Progress) -
     example=[
         "opwright inventory llama",
         "opwright inventory model.py:make_model --json",
+        "opwright inventory model.onnx",
     ],
 )
 @click.argument("target")

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from ..errors import OpwrightError
 from ..files import replacing
 from ..generator.errors import did_you_mean
-from ..generator.program.folder import numpy_dtype, read_folder, read_tensors
-from ..generator.program.ir import Call, Copy, Program, Symbol, View
-from ..generator.types import DType
+from ..generator.program.draw import draw_inputs, small_sizes
+from ..generator.program.folder import read_folder, read_tensors
+from ..generator.program.ir import Program
 from . import console
 from .command import command, json_option, seed_option
 
@@ -60,7 +60,7 @@ def read_inputs(path: Path) -> dict[str, Array]:
 def sizes_of(program: Program, given: Iterable[str]) -> dict[str, int]:
     """A value for every symbol that comes from an input: `given` (`s0=4`), else a small one within its range."""
     symbols = {s.name: s for s in program.symbols.values() if s.source in {b.name for b in program.inputs}}
-    out = {name: _small(s, k) for k, (name, s) in enumerate(symbols.items())}
+    out = small_sizes(program)
     for text in given:
         name, eq, value = text.partition("=")
         if not eq or not value.isdecimal():
@@ -71,50 +71,6 @@ def sizes_of(program: Program, given: Iterable[str]) -> dict[str, int]:
             )
         out[name] = int(value)
     return out
-
-
-def _small(s: Symbol, k: int) -> int:
-    """Different for each symbol, so that a confusion of two shows."""
-    wanted = (2, 7, 5, 3)[k % 4]
-    wanted = -(-wanted // s.divisor) * s.divisor
-    return min(max(wanted, s.min), s.max)
-
-
-def draw_inputs(program: Program, sizes: Mapping[str, int], seed: int) -> dict[str, Array]:
-    """Inputs of these sizes: floats normal, masks ones, integers below whatever table they index."""
-    rng = np.random.default_rng(seed)
-    out: dict[str, Array] = {}
-    for b in program.inputs:
-        v = program.values[b.value]
-        shape = tuple(n.evaluate(sizes) for n in v.shape)
-        kind = numpy_dtype(v.dtype)
-        if v.dtype.is_float or v.dtype.is_complex:
-            out[b.name] = rng.standard_normal(shape).astype(kind)
-        elif "mask" in b.name or v.dtype is DType.BOOL:
-            out[b.name] = np.ones(shape, kind)
-        else:
-            out[b.name] = rng.integers(0, index_limit(program, b.value), shape).astype(kind)
-    return out
-
-
-def index_limit(program: Program, value: str) -> int:
-    """The smallest extent of a weight that the value indexes, as far as views, casts and copies show; 8 where none."""
-    same = {value}
-    limits: list[int] = []
-    weights = {b.value for b in (*program.weights, *program.constants)}
-    for node in program.nodes:
-        match node:
-            case View(base=base, out=made) | Copy(base=base, out=made):
-                if base in same:
-                    same.add(made)
-            case Call(op="cast" | "contiguous", inputs=(str(base),), out=(str(made),)):
-                if base in same:
-                    same.add(made)
-            case Call(op=op, inputs=inputs) if op in ("embedding", "index", "index_select", "gather"):
-                if any(i in same for i in inputs if isinstance(i, str)):
-                    tables = [program.values[i] for i in inputs if isinstance(i, str) and i in weights]
-                    limits += [n for t in tables if t.shape and (n := t.shape[0].value) is not None]
-    return max(min(limits, default=8), 1)
 
 
 # ---- outputs -----------------------------------------------------------------------------------------------------

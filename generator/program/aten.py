@@ -52,6 +52,7 @@ class AtenRow:
     inputs   the spec's inputs in order; attrs: its attributes; outputs: its outputs in order
     returns  the spec's output for each of the overload's results
     set      values of inputs or attributes that the overload does not have
+    since    the first opset that the row is for (rows `onnx.<Op>`, of `onnx:` entries)
     """
 
     op: str
@@ -62,6 +63,7 @@ class AtenRow:
     outputs: tuple[str, ...] = ("y",)
     returns: tuple[str, ...] = ("y",)
     set: Mapping[str, Any] = field(default_factory=dict)
+    since: int = 0
 
     def __hash__(self) -> int:
         return hash((self.op, self.overload))
@@ -81,6 +83,7 @@ class AtenRow:
             "outputs": list(self.outputs),
             "returns": list(self.returns),
             "set": dict(self.set),
+            "since": self.since,
         }
 
     @classmethod
@@ -103,6 +106,7 @@ class AtenRow:
                 tuple(data["outputs"]),
                 tuple(data["returns"]),
                 dict(data.get("set", {})),
+                int(data.get("since", 0)),
             )
         except (KeyError, TypeError, ValueError) as e:
             raise TableError(f"not a row of the aten table: {e!r} in {data!r:.200}") from e

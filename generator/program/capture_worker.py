@@ -75,6 +75,10 @@ def work(
 ) -> dict[str, Any]:
     """Capture `target` into the folder `out`; the facts that `capture.json` holds."""
     clock = clock or Clock(None)
+    if models.target_kind(target) == "onnx":
+        from .onnx_record import work as onnx_work
+
+        return onnx_work(target, out, table, seed=seed, count=count, sensitive=sensitive, clock=clock)
     out.mkdir(parents=True, exist_ok=True)
     model = clock("load", lambda: models.load(target, seed=seed))
     graph = partial(capture, table=table, keep=keep, further=further, report=clock)

@@ -20,11 +20,11 @@ from dataclasses import replace
 from typing import Any
 
 from ...arguments import RULES, Refused
-from ..errors import ErrorGroup
 from ..types import DType
 from . import torch_compat as compat
 from . import views
 from .aten import AtenRow, AtenTable, Only
+from .build import Builder
 from .captured import (
     PLACEMENT,
     Capture,
@@ -48,7 +48,6 @@ from .ir import (
     Binding,
     Call,
     Cond,
-    MalformedProgram,
     Node,
     Program,
     Read,
@@ -56,44 +55,26 @@ from .ir import (
     State,
     Symbol,
     Value,
-    View,
     cond_holds,
     cond_names,
     outputs_of,
     uses_of,
-    verify,
     with_nodes,
 )
 from .ir import names_of as names_read
 from .overloads import COMPOSE, DROPPED, PREPARE, SPECIAL, VIEWS
-from .views import Layout
 
 __all__ = ["Converter", "prune"]
 
 
-class Converter:
+class Converter(Builder):
     def __init__(self, core: Any, exported: Any, table: AtenTable, name: str, source: str) -> None:
+        super().__init__(name, source)
         self.core, self.exported, self.table = core, exported, table
-        self.name, self.source = name, source
         self.env: dict[str, Item] = {}
-        self.values: dict[str, Value] = {}
-        self.nodes: list[Node] = []
         self.names: dict[str, str] = {}  # the exporter's symbol → ours
-        self.symbols: dict[str, Symbol] = {}
-        self.lowered: set[str] = set()  # symbols whose least extent is 1 by our leave
         self.ranges = compat.ranges(core)
-        self.inputs: list[Binding] = []
-        self.weights: list[Binding] = []
-        self.constants: list[Binding] = []
-        self.tensors: dict[str, Any] = {}
-        self.origins: dict[str, Origin] = {}
-        self.sites: dict[str, Site] = {}
-        self.counts: dict[str, int] = {}
-        self.made: dict[Any, tuple[str | None, ...]] = {}  # calls made so far
-        self.seen_views: dict[tuple[str, Layout], str] = {}
-        self.notes: list[str] = []
         self.current: Any = None
-        self.overload, self.site = "", Site()
 
     def run(self, dynamic: str, notes: tuple[str, ...]) -> Capture:
         graph = self.core.graph_module.graph
@@ -131,39 +112,7 @@ class Converter:
             notes + tuple(self.notes),
         )
 
-    def verified(self, program: Program) -> Program:
-        """The program, for extents of 1 too where it holds for them: `x[1]` demands a 2."""
-        try:
-            verify(program)
-            return program
-        except (MalformedProgram, ErrorGroup):
-            at_two = {s for s in program.symbols if s in self.lowered}
-            if not at_two:
-                raise
-
-        def least(names: set[str]) -> Program:
-            symbols = {k: replace(s, min=2) if k in names else s for k, s in program.symbols.items()}
-            return replace(program, symbols=symbols)
-
-        verify(least(at_two))
-        for name in sorted(at_two):
-            try:
-                verify(least(at_two - {name}))
-            except (MalformedProgram, ErrorGroup):
-                continue
-            at_two = at_two - {name}
-        return least(at_two)
-
     # ---- names
-
-    def fresh(self, letter: str) -> str:
-        self.counts[letter] = self.counts.get(letter, 0) + 1
-        return f"{letter}{self.counts[letter]}"
-
-    def call_id(self, op: str) -> str:
-        stem = "".join(c if c.isalnum() else "_" for c in op.removeprefix("missing:aten."))
-        self.counts[stem + "#"] = self.counts.get(stem + "#", -1) + 1
-        return f"{stem}_{self.counts[stem + '#']}"
 
     def rename(self, e: IntExpr) -> IntExpr:
         unknown = e.names() - self.names.keys()
@@ -238,10 +187,6 @@ class Converter:
             name, source, axis, 1 if low == 2 else low, UNBOUNDED if high is None else high
         )
 
-    def tensor(self, id: str, dtype: DType, shape: Sequence[IntExpr]) -> str:
-        self.values[id] = Value(id, dtype, tuple(shape), views.contiguous_strides(shape))
-        return id
-
     def outputs(self, graph: Any) -> tuple[tuple[Binding, ...], tuple[State, ...]]:
         specs = self.core.graph_signature.output_specs
         (result,) = next(n for n in graph.nodes if n.op == "output").args
@@ -270,13 +215,6 @@ class Converter:
             )
         return tuple(outputs), tuple(state)
 
-    def owned(self, x: Ref) -> str:
-        """A contiguous value that is not an input's, a weight's or a constant's memory."""
-        foreign = {b.value for b in (*self.inputs, *self.weights, *self.constants)}
-        if x.base in foreign or not views.is_contiguous(x.layout):
-            x = self.contiguous(x)
-        return self.materialise(x)
-
     def output_names(self) -> list[str]:
         spec = self.core.call_spec.out_spec
         tree = _unflatten(spec)
@@ -299,11 +237,6 @@ class Converter:
         inputs = compat.structure(self.core.call_spec.in_spec, leaves)
         outputs = compat.structure(self.core.call_spec.out_spec, self.output_names())
         return {"inputs": inputs, "outputs": outputs}
-
-    def model_dtype(self) -> DType:
-        floats = [self.values[b.value].dtype for b in self.weights if self.values[b.value].dtype.is_float]
-        floats = floats or [v.dtype for v in self.values.values() if v.dtype.is_float]
-        return max(set(floats), key=lambda d: (floats.count(d), d.value)) if floats else DType.F32
 
     def guards(self) -> list[Assert]:
         """The exporter's own conditions on extents, as assertions; those that hold by construction are left out."""
@@ -357,48 +290,6 @@ class Converter:
         return False
 
     # ---- values in use
-
-    def materialise(self, x: Ref) -> str:
-        """The id of a value that is this tensor: the base itself, or a view node (made once)."""
-        base = self.values[x.base]
-        if x.layout == Layout(base.shape, base.strides):
-            return x.base
-        key = (x.base, x.layout)
-        if key not in self.seen_views:
-            id = self.fresh("v")
-            self.values[id] = Value(id, x.dtype, x.layout.shape, x.layout.strides)
-            self.nodes.append(View(x.base, id, x.layout.shape, x.layout.strides, x.layout.offset))
-            self.seen_views[key] = id
-        return self.seen_views[key]
-
-    def contiguous(self, x: Ref) -> Ref:
-        """The same elements, row-major, in memory of their own."""
-        return self.plain("contiguous", x, {}, x.dtype)
-
-    def cast(self, x: Ref, dtype: DType) -> Ref:
-        return x if x.dtype is dtype else self.plain("cast", x, {"dtype": dtype.value}, dtype)
-
-    def plain(self, op: str, x: Ref, attrs: dict[str, AttrValue], dtype: DType) -> Ref:
-        """A call of one input and one output of the same extents that stands in no table."""
-        inputs = (self.materialise(x),)
-        key = (op, repr(inputs), repr(attrs))
-        if key not in self.made:
-            id = self.tensor(self.fresh("v"), dtype, x.layout.shape)
-            self.made[key] = (id,)
-            name = self.call_id(op)
-            self.nodes.append(Call(name, op, inputs, attrs, (id,), str(self.site), self.overload))
-            self.sites[name] = self.site
-        (made,) = self.made[key]
-        assert made is not None
-        return Ref(made, dtype, views.contiguous(x.layout.shape))
-
-    def reshape(self, x: Ref, shape: Sequence[IntExpr]) -> Ref:
-        layout = views.reshape(x.layout, shape)
-        if layout is None:
-            x = self.contiguous(x)
-            layout = views.reshape(x.layout, shape)
-            assert layout is not None, "a contiguous tensor takes any shape"
-        return Ref(x.base, x.dtype, layout)
 
     # ---- nodes
 
@@ -669,13 +560,6 @@ class Converter:
         if _has_tensor(x) or isinstance(x, Opaque):
             raise RowRefused(f"{row.op}'s {name} is an attribute, not {text_of(x)}")
         return self.raw_attr(x)
-
-    def raw_attr(self, x: Any) -> AttrValue:
-        if isinstance(x, list | tuple):
-            return tuple(self.raw_attr(y) for y in x)
-        if isinstance(x, IntExpr):
-            return x.value if x.value is not None else x
-        return x.text if isinstance(x, Opaque) else x
 
 
 def _unflatten(spec: Any) -> Any:

@@ -3,6 +3,7 @@
     llama                 any model type of transformers: a tiny configuration (shrink.py), random weights by a seed
     file.py:function      a function that returns (module, args) or (module, args, kwargs)
     model.pt2             what `torch.export.save` wrote
+    model.onnx            a graph; it is no module: onnx_record.py captures it
 Pickles (`.pt`, `.pth`, `.bin`, `.pkl`) are refused: reading one runs whatever code it holds.
 
 All of this runs code that others wrote, so `capture_worker` does it in a child process.
@@ -82,8 +83,8 @@ def load(target: str, *, seed: int = 0, enlarge: bool | None = None) -> Model:
 
 
 def target_kind(target: str) -> str:
-    """`function`, `pt2` or `transformers`, by the target's form alone.  Raises `TargetError` for a pickle or a path
-    that is not there."""
+    """`function`, `pt2`, `onnx` or `transformers`, by the target's form alone.  Raises `TargetError` for a pickle or
+    a path that is not there."""
     path, colon, function = target.rpartition(":")
     if colon and path.endswith(".py"):
         if not Path(path).is_file():
@@ -100,6 +101,10 @@ def target_kind(target: str) -> str:
                 f"there is no file {target}", hint="write it with torch.export.save(program, path)"
             )
         return "pt2"
+    if suffix == ".onnx":
+        if not Path(target).is_file():
+            raise TargetError(f"there is no file {target}", hint="torch.onnx.export writes one")
+        return "onnx"
     if suffix in (".pt", ".pth", ".bin", ".pkl", ".pickle", ".ckpt"):
         raise TargetError(
             f"{target} is a pickle, and reading one runs whatever code it holds",

@@ -1,0 +1,675 @@
+"""An ONNX graph → a program: every node as a call, a view or arithmetic on extents.
+
+How nodes become what
+  constants   what depends on constants alone is computed once, by onnx's reference evaluator
+  integers    what `Shape` gives, and arithmetic on it, are expressions over symbols (`content` of a tensor)
+  views       as in convert.py; onnx_ops.py says which operators are views
+  calls       through the `onnx:` maps of the specs (rows `onnx.Softmax` of the table)
+  the rest    is rewritten into other nodes (onnx_ops.REWRITE), or is what ONNX itself defines it by (its function
+              body), and those are converted; `flat` holds all nodes in the end, so that each call's value has a name
+  missing     what none of that reaches is a call of `missing:onnx.<Op>` with its reason
+An extent that onnx's shape inference cannot tell becomes a symbol of the call that makes it.
+
+May import: build, aten, captured, onnx_model, onnx_ops, convert (prune).  To add what an operator needs: onnx_ops.py.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..types import DType
+from . import views
+from .aten import AtenRow, AtenTable, Only
+from .build import Builder
+from .captured import CaptureError, Ref, RowRefused, Site
+from .convert import prune
+from .folder import numpy_dtype
+from .intexpr import IntExpr
+from .ir import Arg, AttrValue, Binding, Call, Program, Symbol
+from .models import TargetError
+from .onnx_model import Reference, dtype_of, numpy_of, onnx_of, opset_of, require_onnx
+
+__all__ = ["OnnxCapture", "OnnxConverter", "Tensor"]
+
+#: Elements up to which what constants give is computed here, and contents are followed.
+_FOLD, _FOLLOW = 1 << 22, 1 << 10
+
+
+@dataclass
+class Tensor:
+    """A tensor of the graph.  `ref`: where the program has it; `content`: its elements, where they are known: numbers,
+    or (dtype object) integers over symbols."""
+
+    name: str
+    dtype: DType
+    shape: tuple[IntExpr, ...]
+    ref: Ref | None = None
+    content: Any = None
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def known(self) -> bool:
+        """Whether its elements are numbers."""
+        return self.content is not None and self.content.dtype != object
+
+
+@dataclass(frozen=True)
+class OnnxCapture:
+    """What a conversion gives: the program, its tensors by name, the flat model (every value's tensor has a name
+    there), value id → tensor's name, and the value ids that are integers over symbols."""
+
+    program: Program
+    tensors: Mapping[str, Any]
+    flat: Any
+    names: Mapping[str, str]
+    filled: Mapping[str, IntExpr]
+    sites: Mapping[str, Site]
+    notes: tuple[str, ...]
+
+
+class OnnxConverter(Builder):
+    def __init__(self, model: Any, table: AtenTable, name: str, source: str) -> None:
+        super().__init__(name, source)
+        self.model, self.table = model, table
+        self.opset = opset_of(model)
+        self.onnx = require_onnx()
+        self.env: dict[str, Tensor] = {}
+        self.flat: list[Any] = []
+        self.folded: dict[str, Any] = {}
+        self.params: dict[str, IntExpr] = {}
+        self.value_names: dict[str, str] = {}
+        self.filled: dict[str, IntExpr] = {}
+        self.read: set[str] = {o.name for o in model.graph.output}
+        self.wrapped: set[str] = set()  # indices that no longer count from the end
+        self.depth = 0
+        self.current: Any = None
+
+    # ---- the whole
+
+    def run(self) -> OnnxCapture:
+        graph = self.model.graph
+        for t in graph.initializer:
+            self.env[t.name] = self.constant(t.name, numpy_of(t), dtype_of(t.data_type, t.name))
+        given = [v for v in graph.input if v.name not in self.env]
+        self.take_inputs(given)
+        self.read |= {i for n in graph.node for i in n.input}
+        for node in graph.node:
+            self.node(node)
+        outputs = []
+        for v in graph.output:
+            x = self.env[v.name]
+            outputs.append(Binding(v.name, self.owned(self.ref(x))))
+            self.value_names.setdefault(outputs[-1].value, v.name)
+        program = Program(
+            name=self.name,
+            source=self.source,
+            dtype=self.model_dtype(),
+            values=self.values,
+            symbols=self.symbols,
+            inputs=tuple(self.inputs),
+            outputs=tuple(outputs),
+            nodes=tuple(self.nodes),
+            weights=tuple(self.weights),
+            constants=tuple(self.constants),
+            tree={
+                "inputs": [[b.name for b in self.inputs], {}],
+                "outputs": [b.name for b in outputs],
+            },
+        )
+        program = self.verified(prune(program))
+        bound = {b.name for b in (*program.weights, *program.constants)}
+        return OnnxCapture(
+            program,
+            {k: v for k, v in self.tensors.items() if k in bound},
+            self.flat_model(),
+            self.value_names,
+            self.filled,
+            {c.id: self.sites[c.id] for c in program.calls if c.id in self.sites},
+            tuple(self.notes),
+        )
+
+    def flat_model(self) -> Any:
+        """The graph as it was converted: no functions, constants folded."""
+        helper, numpy_helper = self.onnx.helper, self.onnx.numpy_helper
+        used = {i for n in self.flat for i in n.input} | {o.name for o in self.model.graph.output}
+        kept = [t for t in self.model.graph.initializer if t.name in used]
+        own = {t.name for t in kept}
+        kept += [numpy_helper.from_array(a, n) for n, a in self.folded.items() if n in used and n not in own]
+        inputs = [
+            v for v in self.model.graph.input if v.name not in {t.name for t in self.model.graph.initializer}
+        ]
+        graph = helper.make_graph(self.flat, "flat", inputs, list(self.model.graph.output), kept)
+        return helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=self.model.ir_version
+        )
+
+    # ---- inputs, constants
+
+    def take_inputs(self, given: Sequence[Any]) -> None:
+        """Symbols first: one named alone, then those in expressions (`past + 1`)."""
+        later = []
+        for v in given:
+            kind = v.type.tensor_type
+            if not v.type.HasField("tensor_type") or not kind.HasField("shape"):
+                raise TargetError(f"the input {v.name} has no shape", hint="export it with input shapes")
+            for axis, d in enumerate(kind.shape.dim):
+                if d.HasField("dim_value"):
+                    continue
+                name = d.dim_param
+                if not name or (name.isidentifier() and name not in self.params):
+                    at = IntExpr.of(self.symbol(v.name, axis))
+                    self.params[name or f"?{v.name}.{axis}"] = at
+        for v in given:
+            kind = v.type.tensor_type
+            shape = []
+            for axis, d in enumerate(kind.shape.dim):
+                if d.HasField("dim_value"):
+                    shape.append(IntExpr.of(int(d.dim_value)))
+                    continue
+                name = d.dim_param or f"?{v.name}.{axis}"
+                if name not in self.params:
+                    found = _sum_of(name, self.params)
+                    self.params[name] = IntExpr.of(self.symbol(v.name, axis)) if found is None else found
+                    later.append(name)
+                shape.append(self.params[name])
+            dtype = dtype_of(kind.elem_type, f"the input {v.name}")
+            id = self.tensor(self.fresh("v"), dtype, shape)
+            self.inputs.append(Binding(v.name, id))
+            self.env[v.name] = Tensor(v.name, dtype, tuple(shape), Ref(id, dtype, views.contiguous(shape)))
+            self.value_names[id] = v.name
+
+    def symbol(self, source: str, axis: int) -> str:
+        name = f"s{len(self.symbols)}"
+        self.symbols[name] = Symbol(name, source, axis, 1)
+        self.lowered.add(name)
+        return name
+
+    def constant(self, name: str, array: Any, dtype: DType | None = None) -> Tensor:
+        """A tensor of numbers; the program gets it when somebody reads it there."""
+        array = np.asarray(array)
+        kind = dtype or dtype_of(self.onnx.helper.np_dtype_to_tensor_dtype(array.dtype), name)
+        return Tensor(name, kind, tuple(IntExpr.of(int(n)) for n in array.shape), None, array)
+
+    def ref(self, x: Tensor) -> Ref:
+        """Where the program has a tensor: a weight or constant is bound on its first use."""
+        if x.ref is not None:
+            return x.ref
+        if x.known:
+            weight = x.dtype.is_float and x.content.size > 1
+            id = self.tensor(self.fresh("w" if weight else "c"), x.dtype, x.shape)
+            (self.weights if weight else self.constants).append(Binding(x.name, id))
+            self.tensors[x.name] = np.ascontiguousarray(x.content.astype(numpy_dtype(x.dtype))).reshape(
+                x.content.shape
+            )
+            self.value_names[id] = x.name
+            x.ref = Ref(id, x.dtype, views.contiguous(x.shape))
+            return x.ref
+        parts = [self.number(e, x.dtype) for e in x.content.reshape(-1)]
+        if len(parts) == 1:
+            x.ref = self.reshape(parts[0], x.shape)
+            return x.ref
+        id = self.tensor(self.fresh("v"), x.dtype, (IntExpr.of(len(parts)),))
+        call = self.call_id("cat")
+        flat = tuple(self.materialise(p) for p in parts)
+        self.nodes.append(Call(call, "cat", (flat,), {"dim": 0}, (id,), str(self.site), "onnx.Concat"))
+        self.sites[call] = self.site
+        self.value_names[id] = x.name
+        x.ref = self.reshape(Ref(id, x.dtype, views.contiguous(self.values[id].shape)), x.shape)
+        return x.ref
+
+    def number(self, e: Any, dtype: DType) -> Ref:
+        """An integer over symbols as a tensor of one element."""
+        value = e.value if isinstance(e, IntExpr) and e.value is not None else e
+        key = ("full", repr(value), dtype.value)
+        if key not in self.made:
+            id = self.tensor(self.fresh("v"), dtype, (IntExpr.of(1),))
+            self.made[key] = (id,)
+            call = self.call_id("full")
+            attrs: dict[str, AttrValue] = {"size": (1,), "value": value, "dtype": dtype.value}
+            self.nodes.append(Call(call, "full", (), attrs, (id,), str(self.site), "onnx.ConstantOfShape"))
+            self.sites[call] = self.site
+            self.filled[id] = IntExpr.of(value)
+        (made,) = self.made[key]
+        assert made is not None
+        return Ref(made, dtype, views.contiguous((IntExpr.of(1),)))
+
+    # ---- nodes
+
+    def node(self, node: Any) -> None:
+        from .onnx_ops import CONTENT, PREPARE
+
+        op, self.current = node.op_type, node
+        if self.depth == 0:
+            self.site = Site(module=node.name or f"{op}:{node.output[0]}")
+        self.overload = f"onnx.{op}"
+        if node.domain not in ("", "ai.onnx"):
+            raise CaptureError(f"`{self.site}` is of the domain {node.domain}, which nothing here defines")
+        if op in ("Loop", "Scan"):
+            raise CaptureError(
+                f"`{self.site}` is a {op}, which a program cannot say yet",
+                hint="export the model with its loops unrolled",
+            )
+        schema = self.schema(op)
+        given = [self.env[i] if i else None for i in node.input]
+        if self.fold(node, given):
+            return
+        args = self.arguments(schema, node, given)
+        if op in CONTENT and all(t is None or t.content is not None for t in given):
+            found = CONTENT[op](self, args)
+            if found is not None:
+                self.flat.append(node)
+                dtype = self.inferred(node, schema)[0][0]
+                content = np.asarray(found, object)
+                if all(_plain(e) for e in content.reshape(-1)):
+                    content = np.array([int(e) for e in content.reshape(-1)], numpy_dtype(dtype)).reshape(
+                        content.shape
+                    )
+                shape = tuple(IntExpr.of(n) for n in content.shape)
+                self.env[node.output[0]] = Tensor(node.output[0], dtype, shape, None, content)
+                return
+        reasons: list[str] = []
+        try:
+            if self.without_call(node, args):
+                return
+            prepared = PREPARE[op](self, args) if op in PREPARE else args
+            for row in self.rows(op):
+                try:
+                    for k, name in enumerate(node.output):
+                        if k >= len(row.returns) and name in self.read:
+                            raise RowRefused(f"{row.op} does not give {schema.outputs[k].name}")
+                    inputs, attrs = self.mapped(row, schema, prepared)
+                except RowRefused as e:
+                    reasons.append(str(e))
+                    continue
+                self.called(node, schema, row.op, inputs, attrs, row)
+                return
+        except RowRefused as e:
+            reasons.append(str(e))
+        body = self.body(schema, node)
+        if body is not None:
+            self.deeper(body)
+            return
+        why = "; ".join(dict.fromkeys(reasons)) or "no operator claims this ONNX operator"
+        tensors = tuple(self.materialise(self.ref(t)) for t in given if t is not None)
+        self.called(node, schema, f"missing:onnx.{op}", tensors, {}, None, why)
+
+    def without_call(self, node: Any, args: Mapping[str, Any]) -> bool:
+        """A view, or other nodes in its place."""
+        from .onnx_ops import REWRITE, VIEWS
+
+        op = node.op_type
+        if op in VIEWS:
+            made = VIEWS[op](self, args)
+            if made is not None:
+                self.flat.append(node)
+                for name, t in zip(node.output, made, strict=False):
+                    if name:
+                        self.env[name] = Tensor(name, t.dtype, t.layout.shape, t)
+                return True
+        if op in REWRITE:
+            nodes = REWRITE[op](self, node, args)
+            if nodes is not None:
+                self.deeper(nodes)
+                return True
+        return False
+
+    def deeper(self, nodes: Sequence[Any]) -> None:
+        self.depth += 1
+        self.read |= {i for n in nodes for i in n.input}
+        if self.depth > 20:
+            raise CaptureError(f"`{self.site}` is defined by itself")
+        for n in nodes:
+            self.node(n)
+        self.depth -= 1
+
+    def schema(self, op: str) -> Any:
+        try:
+            return self.onnx.defs.get_schema(op, self.opset, "")
+        except Exception:
+            raise TargetError(
+                f"opset {self.opset} has no operator {op}", hint="onnx.checker.check_model says more"
+            ) from None
+
+    def arguments(self, schema: Any, node: Any, given: Sequence[Tensor | None]) -> dict[str, Any]:
+        """Inputs and attributes by the schema's own names; a variadic input is a tuple."""
+        args: dict[str, Any] = {}
+        for k, p in enumerate(schema.inputs):
+            if p.option == self.onnx.defs.OpSchema.FormalParameterOption.Variadic:
+                args[p.name] = tuple(given[k:])
+            else:
+                args[p.name] = given[k] if k < len(given) else None
+        have = {a.name: a for a in node.attribute}
+        for name, a in schema.attributes.items():
+            if name in have:
+                args[name] = _value(self.onnx, have[name])
+            elif a.default_value.name:
+                args[name] = _value(self.onnx, a.default_value)
+            else:
+                args.setdefault(name, None)
+        return args
+
+    def fold(self, node: Any, given: Sequence[Tensor | None]) -> bool:
+        """Compute what constants alone decide."""
+        op = node.op_type
+        if any(t is not None and not t.known for t in given) or op.startswith(
+            ("Random", "Bernoulli", "Multi")
+        ):
+            return False
+        if any(a.type in (5, 10) for a in node.attribute):  # subgraphs
+            if op == "If" and given and given[0] is not None:
+                name = "then_branch" if bool(given[0].content.reshape(-1)[0]) else "else_branch"
+                self.branch(node, next(a.g for a in node.attribute if a.name == name))
+                return True
+            return False
+        helper = self.onnx.helper
+        graph = helper.make_graph(
+            [node],
+            "one",
+            [helper.make_tensor_value_info(t.name, onnx_of(t.dtype), None) for t in given if t is not None],
+            [helper.make_empty_tensor_value_info(o) for o in node.output if o],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)])
+        size = sum(t.content.size for t in given if t is not None)
+        if size > _FOLD:
+            return False
+        try:
+            env = Reference(model).run({t.name: t.content for t in given if t is not None})
+            arrays = {o: np.asarray(env[o]) for o in node.output if o}
+        except Exception:  # the evaluator does not know it: a call will be missing, and says so
+            return False
+        if any(a.size > _FOLD for a in arrays.values()):
+            return False
+        for name, array in arrays.items():
+            self.env[name] = self.constant(name, array)
+            self.folded[name] = array
+        return True
+
+    def branch(self, node: Any, graph: Any) -> None:
+        """One branch of an `If` whose condition is known, in place."""
+        for t in graph.initializer:
+            self.env[t.name] = self.constant(t.name, numpy_of(t))
+            self.folded[t.name] = self.env[t.name].content
+        self.deeper(graph.node)
+        self.deeper(
+            [
+                self.onnx.helper.make_node("Identity", [o.name], [name])
+                for o, name in zip(graph.output, node.output, strict=True)
+            ]
+        )
+
+    def body(self, schema: Any, node: Any) -> list[Any] | None:
+        """What ONNX defines the operator by, with names of its own."""
+        if schema.has_function:
+            text = schema.get_function_with_opset_version(self._function_opset(schema))
+        elif schema.has_context_dependent_function:
+            types = [self.type_of(i).SerializeToString() if i else b"" for i in node.input]
+            versions = [v for v in schema.context_dependent_function_opset_versions if v <= self.opset]
+            text = schema.get_context_dependent_function_with_opset_version(
+                max(versions), node.SerializeToString(), types
+            )
+        else:
+            return None
+        if not text:
+            return None
+        function = self.onnx.FunctionProto()
+        function.ParseFromString(text)
+        prefix = f"{node.output[0]}/"
+        names = dict(zip(function.input, [*node.input, *[""] * len(function.input)], strict=False))
+        names |= {o: n for o, n in zip(function.output, node.output, strict=False) if n}
+        given = {a.name: a for a in node.attribute}
+        defaults = {k: a.default_value for k, a in schema.attributes.items() if a.default_value.name}
+        out = []
+        for n in function.node:
+            own = self.onnx.NodeProto()
+            own.CopyFrom(n)
+            own.name = ""
+            own.domain = ""
+            own.input[:] = [names.get(i, prefix + i if i else "") for i in n.input]
+            own.output[:] = [names.setdefault(o, prefix + o) if o else "" for o in n.output]
+            del own.attribute[:]
+            for a in n.attribute:
+                if not a.ref_attr_name:
+                    own.attribute.append(a)
+                    continue
+                found = given.get(a.ref_attr_name, defaults.get(a.ref_attr_name))
+                if found is not None:
+                    own.attribute.append(found)
+                    own.attribute[-1].name = a.name
+            out.append(own)
+        return out
+
+    def _function_opset(self, schema: Any) -> int:
+        return max((v for v in schema.function_opset_versions if v <= self.opset), default=self.opset)
+
+    # ---- calls
+
+    def rows(self, op: str) -> list[AtenRow]:
+        """Rows of the newest `since` that the opset has."""
+        rows = [r for r in self.table.get(f"onnx.{op}", ()) if r.since <= self.opset]
+        newest = max((r.since for r in rows), default=0)
+        return [r for r in rows if r.since == newest]
+
+    def mapped(
+        self, row: AtenRow, schema: Any, args: Mapping[str, Any]
+    ) -> tuple[tuple[Arg, ...], dict[str, AttrValue]]:
+        """Inputs and attributes by a row.  A row by position (`#0`) names ONNX's inputs, then attributes, in order."""
+        order = [p.name for p in schema.inputs] + list(schema.attributes)
+        named = {order[int(n[1:])] if n.startswith("#") else n: to for n, to in row.map}
+        given: dict[Any, Any] = {}
+        defaults = {k: _value(self.onnx, a.default_value) for k, a in schema.attributes.items()}
+        for name, value in args.items():
+            to = named.get(name, _NOBODY)
+            if to is _NOBODY:
+                if value is not None and not _same(value, defaults.get(name)):
+                    raise RowRefused(f"{row.op} does not take {name} = {_text(value)}")
+            elif isinstance(to, Only):
+                if not _same(value, to.value):
+                    raise RowRefused(f"{row.op} takes only {name} = {_text(to.value)}, not {_text(value)}")
+            elif isinstance(to, tuple):
+                if not isinstance(value, tuple) or len(value) != len(to):
+                    raise RowRefused(f"{row.op} takes {len(to)} tensors as {name}")
+                given.update(zip(to, value, strict=True))
+            elif to is not None and value is not None:
+                given[to] = value
+        for name, value in row.set.items():
+            given.setdefault(name, value)
+        inputs = tuple(self.argument(given.pop(name, None)) for name in row.inputs)
+        attrs = {name: self.attribute(row, name, given.pop(name)) for name in row.attrs if name in given}
+        if given:
+            raise RowRefused(f"{row.op} has no {', '.join(sorted(given))}")
+        return inputs, attrs
+
+    def argument(self, x: Any) -> Arg:
+        if isinstance(x, Tensor):
+            return self.materialise(self.ref(x))
+        if isinstance(x, tuple):
+            return tuple(self.argument(y) for y in x)
+        if x is None:
+            return None
+        raise RowRefused(f"{_text(x)} is no tensor")
+
+    def attribute(self, row: AtenRow, name: str, x: Any) -> AttrValue:
+        if isinstance(x, Tensor):
+            if x.content is None:
+                raise RowRefused(f"{row.op}'s {name} is an attribute, not a tensor")
+            x = x.content
+        if isinstance(x, np.ndarray):
+            x = tuple(_number(e) for e in x.reshape(-1)) if x.ndim else _number(x.reshape(-1)[0])
+        return self.raw_attr(x)
+
+    def called(
+        self,
+        node: Any,
+        schema: Any,
+        op: str,
+        inputs: tuple[Arg, ...],
+        attrs: dict[str, AttrValue],
+        row: AtenRow | None,
+        why: str = "",
+    ) -> None:
+        self.flat.append(node)
+        key = (op, repr(inputs), repr(attrs))
+        found = self.inferred(node, schema)
+        order = list(range(len(node.output)))
+        if row is not None:
+            order = [row.returns.index(o) if o in row.returns else -1 for o in row.outputs]
+        if key not in self.made or why:
+            ids: list[str | None] = []
+            name = self.call_id(op)
+            for k in order:
+                if not 0 <= k < len(node.output) or not node.output[k]:
+                    ids.append(None)
+                    continue
+                dtype, dims = found[k]
+                id = self.fresh("v")
+                shape = tuple(
+                    IntExpr.of(self.symbol(id, axis)) if d is None else d for axis, d in enumerate(dims)
+                )
+                ids.append(self.tensor(id, dtype, shape))
+                self.value_names[id] = node.output[k]
+            self.nodes.append(Call(name, op, inputs, attrs, tuple(ids), str(self.site), self.overload, why))
+            self.sites[name] = self.site
+            self.made[key] = tuple(ids)
+        for k, made in zip(order, self.made[key], strict=True):
+            if k >= 0 and made is not None and k < len(node.output) and node.output[k]:
+                v = self.values[made]
+                self.env[node.output[k]] = Tensor(
+                    node.output[k], v.dtype, v.shape, Ref(made, v.dtype, views.contiguous(v.shape))
+                )
+
+    # ---- shapes
+
+    def type_of(self, name: str) -> Any:
+        """A tensor's type as onnx writes it, extents over symbols by name."""
+        x = self.env[name]
+        dims: list[Any] = []
+        for e in x.shape:
+            if e.value is None:
+                self.params[str(e)] = e
+            dims.append(str(e) if e.value is None else e.value)
+        return self.onnx.helper.make_tensor_type_proto(onnx_of(x.dtype), dims)
+
+    def inferred(self, node: Any, schema: Any) -> list[tuple[DType, list[IntExpr | None]]]:
+        """Dtype and extents of every output; None for an extent that only the run can tell."""
+        types = {i: self.type_of(i) for i in node.input if i}
+        data = {
+            i: self.onnx.numpy_helper.from_array(self.env[i].content, i)
+            for i in node.input
+            if i and self.env[i].known and self.env[i].content.size <= _FOLLOW
+        }
+        try:
+            found = self.onnx.shape_inference.infer_node_outputs(
+                schema, node, types, data, opset_imports=[self.onnx.helper.make_opsetid("", self.opset)]
+            )
+        except Exception as e:
+            first = (str(e).strip().splitlines() or [""])[0][:200]
+            raise CaptureError(f"`{self.site}` does not fit its inputs: {first}") from None
+        out: list[tuple[DType, list[IntExpr | None]]] = []
+        for name in node.output:
+            t = found[name].tensor_type if name in found else None
+            if t is None or not t.HasField("shape"):
+                if not name:
+                    out.append((DType.F32, []))
+                    continue
+                raise CaptureError(f"the rank of `{name}` cannot be told (`{node.op_type}`)")
+            dims: list[IntExpr | None] = []
+            for d in t.shape.dim:
+                if d.HasField("dim_value"):
+                    dims.append(IntExpr.of(int(d.dim_value)))
+                else:
+                    dims.append(self.params.get(d.dim_param) if d.dim_param else None)
+            out.append((dtype_of(t.elem_type, name), dims))
+        return out
+
+    # ---- for onnx_ops
+
+    def temporary(self, node: Any, what: str) -> str:
+        """A name for a tensor inside of what a node is rewritten into."""
+        return f"{node.output[0]}/{what}.{self.counts.setdefault('t', 0)}"
+
+    def put(self, node: Any, what: str, array: Any) -> str:
+        """A constant for a rewritten node, by name."""
+        self.counts["t"] = self.counts.get("t", 0) + 1
+        name = self.temporary(node, what)
+        self.env[name] = self.constant(name, np.asarray(array))
+        self.folded[name] = self.env[name].content
+        return name
+
+
+_NOBODY: Any = object()
+
+
+def _sum_of(text: str, known: Mapping[str, IntExpr]) -> IntExpr | None:
+    """`past_sequence_length + 1` over names that are known."""
+
+    def of(x: ast.expr) -> IntExpr | None:
+        match x:
+            case ast.Name(id=n) if n in known:
+                return known[n]
+            case ast.Constant(value=int(n)):
+                return IntExpr.of(n)
+            case ast.BinOp(left=a, op=ast.Add() | ast.Sub() | ast.Mult() as op, right=b):
+                left, right = of(a), of(b)
+                if left is None or right is None:
+                    return None
+                if isinstance(op, ast.Add):
+                    return left + right
+                return left - right if isinstance(op, ast.Sub) else left * right
+        return None
+
+    try:
+        return of(ast.parse(text, mode="eval").body)
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _value(onnx: Any, a: Any) -> Any:
+    """An attribute as plain Python; a tensor as an array."""
+    if not a.name:
+        return None
+    kind = onnx.AttributeProto
+    if a.type == kind.STRING:
+        return a.s.decode("utf-8", "replace")
+    if a.type == kind.TENSOR:
+        return numpy_of(a.t)
+    if a.type == kind.FLOAT:
+        return float(a.f)
+    if a.type == kind.INT:
+        return int(a.i)
+    if a.type == kind.INTS:
+        return tuple(int(i) for i in a.ints)
+    if a.type == kind.FLOATS:
+        return tuple(float(f) for f in a.floats)
+    return None
+
+
+def _plain(e: Any) -> bool:
+    return not isinstance(e, IntExpr) or e.value is not None
+
+
+def _number(e: Any) -> Any:
+    if isinstance(e, IntExpr):
+        return e.value if e.value is not None else e
+    return e.item() if hasattr(e, "item") else e
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, Tensor):
+        return b is not None and a.known and bool(np.array_equal(a.content, np.asarray(b)))
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return a is not None and b is not None and bool(np.array_equal(a, b))
+    if isinstance(a, tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(_same(x, y) for x, y in zip(a, b, strict=True))
+    return bool(a == b)
+
+
+def _text(x: Any) -> str:
+    return "a tensor" if isinstance(x, Tensor) else repr(x)
