@@ -439,6 +439,17 @@ class Typing:
             if fn in ("atan2",) and not ty.dtype.is_inexact:
                 xs, ty = [self.cast(p, DType.F64) for p in xs], Ty(DType.F64, ty.weak)
             return Call(fn, tuple(xs), span=x.span), ty
+        if fn in ("ldexp", "exponent"):
+            (y, ty) = parts[0]
+            if not ty.dtype.is_float:
+                self.fail(x, f"`{fn}` of {ty.dtype}", "cast to a float first: `A(…)`")
+            self.no_half(x, ty, f"`{fn}`")
+            if fn == "exponent":
+                return Call(fn, (y,), span=x.span), Ty(DType.I64)
+            k, power = parts[1]
+            if not power.dtype.is_integer:
+                self.fail(x, f"the power of `ldexp` is an integer, got {power.dtype}")
+            return Call(fn, (y, self.cast(k, DType.I64)), span=x.span), ty
         if fn in ("cdiv", "tdiv", "trem", "gcd"):
             xs, ty = self.unify(x, parts)
             if ty.dtype is DType.BOOL:

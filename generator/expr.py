@@ -128,6 +128,8 @@ FUNCTIONS: dict[str, Function] = {
     "isfinite": Function((1, 1), 0),
     "signbit": Function((1, 1), 0),
     "same": Function((2, 2), 0, "equal, with nan the same as nan"),
+    "exponent": Function((1, 1), 0, "power of two of the leading bit, in i64; 0 of zero, inf and nan"),
+    "ldexp": Function((2, 2), 0.5, "ldexp(x, k): x times two to the k, rounded once"),
     "order": Function((1, 1), 0, "key of a total order: nan greatest, -0 == +0"),
     "max": Function((2, 8), 0, "nan if any argument is nan"),
     "min": Function((2, 8), 0, "nan if any argument is nan"),
@@ -401,9 +403,11 @@ def rounds_to_integer(x: Expr) -> bool:
     rounds, so no arithmetic below them may be contracted.
     """
     match x:
-        case Call(fn=fn, args=(arg, *_)) if fn in _CUTS or (x.dtype is not None and fn == x.dtype.value):
+        case Call(fn=fn, args=(arg, *_)) if fn in (*_CUTS, "exponent") or (
+            x.dtype is not None and fn == x.dtype.value
+        ):
             to_integer = fn in _CUTS or (x.dtype is not None and x.dtype.is_integer)
-            return to_integer and arg.dtype is not None and arg.dtype.is_float
+            return (to_integer or fn == "exponent") and arg.dtype is not None and arg.dtype.is_float
         case Bin(op="//" | "%"):
             return x.dtype is not None and x.dtype.is_float
         case Call(fn="fmod"):

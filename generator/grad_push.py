@@ -494,6 +494,8 @@ class Push:
             case Call(fn="fmod", args=(a, b)):
                 give(a, lambda: g)
                 give(b, lambda: neg(mul(g, call("trunc", div(widened(a), widened(b))))))
+            case Call(fn="ldexp", args=(a, k)):
+                give(a, lambda: call("ldexp", g, k))
             case Call(fn="max" | "min" as fn, args=args):
                 out += self.extremum(fn, x, args, g, carrying)
             case Call(fn="fmax" | "fmin" as fn, args=(a, b)):

@@ -58,7 +58,7 @@ class NotDifferentiable(GradError):
 _LN2, _LN10, _TWO_OVER_SQRT_PI = math.log(2), math.log(10), 2 / math.sqrt(math.pi)
 
 #: Functions whose derivative is zero wherever it exists.
-FLAT = frozenset(("sign", "floor", "ceil", "trunc", "round", "uniform"))
+FLAT = frozenset(("sign", "floor", "ceil", "trunc", "round", "uniform", "exponent"))
 COMPLEX = frozenset(("complex", "real", "imag", "conj"))
 
 
@@ -133,6 +133,8 @@ def carriers(x: Expr) -> tuple[Expr, ...]:
             return (a, b)
         case Reduce(kind="sum" | "prod" | "max" | "min", body=b):
             return (b,)
+        case Call(fn="ldexp", args=(a, _)):
+            return (a,)
         case Call(fn=fn, args=args):
             return () if fn in FLAT else args
     return ()

@@ -696,6 +696,7 @@ class Checker:
             for k, v in item.pairs:
                 head, dot, dim = k.string.partition(".")
                 ok = k.string in pool or (dot and head in s.inputs and dim in {*self.packs, *self.scalars})
+                ok = ok or (k.string in s.inputs and v.kind == "list")  # the contents of that input
                 ok = ok or (dim == "shape" and head in s.inputs and s.inputs[head].expand)
                 if not ok:
                     self.fail(

@@ -34,7 +34,7 @@ FIELDS: dict[str, str] = {
     "bench": "workloads, from real models",
     "aten": "the PyTorch overloads that this is",
     "onnx": "the ONNX operators that this is",
-    "reference": "a NumPy or SciPy function with this meaning",
+    "reference": "a NumPy or SciPy function with this meaning, or a composition of PyTorch operators",
     "also": "a second formulation, by another author",
     "oracle": "a Python function with this meaning, where no short one exists",
     "since": "version of the project that has it",

@@ -226,6 +226,10 @@ def call(fn: str, args: Sequence[Ball], dtype: DType) -> Ball:
                 return _same(args[0], args[1])
             case "order":
                 return order_key(args[0])
+            case "exponent":
+                return _exponent(args[0])
+            case "ldexp":
+                return _ldexp(cast(args[0], dtype), cast(args[1], DType.I64), dtype)
             case "atan2":
                 return _atan2(cast(args[0], dtype), cast(args[1], dtype), dtype)
             case "complex" | "real" | "imag" | "conj":
@@ -437,6 +441,36 @@ def order_key(x: Ball) -> Ball:
     low, high = (key(np.asarray(x.value + s * x.radius)).astype(np.float64) for s in (-1, 1))
     r = np.maximum(high - middle, middle - low)
     return Ball(middle, DType.I64, np.where(np.isinf(x.r), np.inf, np.where(x.r == 0, 0.0, r)))
+
+
+def _exponent(x: Ball) -> Ball:
+    """floor(log2(|x|)), of zero, inf and nan 0: in the type as written where that is known, else over the radius."""
+
+    def of(v: Array) -> Array:
+        power = np.frexp(v)[1].astype(np.int64) - 1
+        return np.where(np.isfinite(v) & (v != 0), power, 0)
+
+    if x.typed is not None:
+        return Ball(of(x.typed), DType.I64)
+    v = of(x.value)
+    if x.r is None:
+        return Ball(v, DType.I64)
+    size = np.abs(x.value)
+    off = np.maximum(of(size + x.r) - v, v - of(size - x.r)).astype(np.float64)
+    open_ = (x.r > 0) & ((size <= x.r) | ~np.isfinite(size + x.r))
+    return Ball(v, DType.I64, unless_zero(np.where(x.r == 0, 0.0, np.where(open_, np.inf, off))))
+
+
+def _ldexp(x: Ball, power: Ball, dtype: DType) -> Ball:
+    """x times a power of two: exact where the result is representable."""
+    k = np.clip(power.value, -(2**31) + 1, 2**31 - 1).astype(np.int32)
+    v = np.ldexp(x.value, k)
+    r = None if x.r is None else np.ldexp(np.broadcast_to(x.r, v.shape), k)
+    v, r = rounded(v, r, is_representable(v, dtype) & (np.ldexp(v, -k) == x.value), dtype)
+    doubtful = None if power.r is None else np.broadcast_to(power.r > 0, v.shape)
+    v, r = settled(v, r, dtype, is_free(x), specials(x), doubtful)
+    typed = None if x.typed is None or power.r is not None else round_to(np.ldexp(x.typed, k), dtype)
+    return Ball(v, dtype, unless_zero(r), signed=True, nonneg=x.nonneg, typed=typed)
 
 
 def _atan2(y: Ball, x: Ball, dtype: DType) -> Ball:

@@ -55,7 +55,7 @@ class BareCall:
 
     dims   name -> extent, extents of a pack, or (list input) an extent per entry; also `input.dim` and `input.shape`
     attrs  what the caller gives
-    data   contents that a case states itself
+    data   contents that a case states itself; where drawn extents no longer fit them, they are drawn as well
     """
 
     dims: dict[str, Any] = field(default_factory=dict)
@@ -586,13 +586,16 @@ class Calls:
                 continue
             if t.is_list:
                 out[name] = [self.shape(name, t, call, names, k) for k in range(call.lengths[name])]
-            else:
+                continue
+            try:
                 out[name] = self.shape(name, t, call, names, 0)
+            except CaseRefused:
+                if name not in call.data:
+                    raise
+                out[name] = np.shape(call.data[name])
         return out
 
     def shape(self, name: str, t: TensorType, call: BareCall, names: Mapping[str, Any], entry: int) -> Shape:
-        if name in call.data:
-            return np.shape(call.data[name])
         parts: list[tuple[Shape, str | None]] = []
         for d in t.dims:
             dim = d.expr.id if isinstance(d.expr, Name) else ""

@@ -149,7 +149,7 @@ class Builder(Calls):
         place = 0
         for t in op.inputs:
             shape = shapes[t.name]
-            if t.name in call.data:
+            if t.name in call.data and np.shape(call.data[t.name]) == shape:
                 out[t.name] = to_array(from_array(np.asarray(call.data[t.name]), t.dtype), t.dtype)
             elif t.name in found.ranges:
                 kind = "uniform" if index == "-" else index

@@ -1,7 +1,7 @@
 """The gate `meaning`: `compute` is a claim, held against sources that its author did not write.
 
 In f64, i64, bool and c128: the ATen overloads of `aten:` (mandatory where one exists; torch runs as a server process),
-the NumPy or SciPy function of `reference:`, the second formulation of `also:`.  Another source must lie within the
+the NumPy or SciPy function of `reference:`, or its composition of PyTorch operators (compositions.py), the second formulation of `also:`.  Another source must lie within the
 oracle's own ball for f64, and nothing else is allowed for.  At the full tier mutants of `compute` say how strong the
 cases are.
 
@@ -571,10 +571,13 @@ def _failure(s: Session, trial: Trial, message: str) -> Failure:
 
 
 def _against_reference(s: Session, path: str, trials: Sequence[Trial], tally: Tally) -> None:
-    """A function of NumPy or SciPy on the inputs in order, attributes by name."""
+    """A function of NumPy or SciPy, or a composition, on the inputs in order, attributes by name."""
     module, _, name = path.rpartition(".")
+    if module == "compositions":
+        _against_composition(s, name, trials, tally)
+        return
     if module.split(".")[0] not in ("numpy", "scipy"):
-        tally.fail(Failure(f"`reference: {path}` is neither NumPy nor SciPy"))
+        tally.fail(Failure(f"`reference: {path}` is neither NumPy nor SciPy, nor a composition"))
         return
     try:
         function = getattr(importlib.import_module(module), name)
@@ -597,6 +600,38 @@ def _against_reference(s: Session, path: str, trials: Sequence[Trial], tally: Ta
             tally.fail(_failure(s, trial, f"{path} {wrong}"), ratio)
         else:
             tally.passed(ratio)
+
+
+def _against_composition(s: Session, name: str, trials: Sequence[Trial], tally: Tally) -> None:
+    """What PyTorch's operators say, put together in another way than `compute`.  Its errors are failures."""
+    compared = 0
+    for trial in trials:
+        want = _oracle(s.spec, trial)
+        if want is None:
+            continue
+        inputs = [_input(s.spec, trial, n) for n in s.spec.inputs]
+        attrs = {n: _plain_value(_value(s.spec, trial, n)) for n in s.spec.attrs}
+        known = {n: v for n, v in attrs.items() if v is not None or s.spec.attrs[n].default_expr is None}
+        try:
+            outputs = torch_server().compose(name, inputs, known)
+        except (TorchError, TorchCrashed) as error:
+            tally.fail(_failure(s, trial, f"compositions.{name}: {error}"))
+            return
+        compared += 1
+        got = dict(zip(s.spec.outputs, outputs, strict=False))
+        wrong, ratio = _disagreement(want, got)
+        if wrong:
+            wrong, ratio = _disagreement(_loosened(s.spec, trial, want), got)
+        if wrong:
+            tally.fail(_failure(s, trial, f"compositions.{name} {wrong}"), ratio)
+        else:
+            tally.passed(ratio)
+    if compared:
+        s.place["torch"] = torch_server().version
+
+
+def _plain_value(value: Any) -> Any:
+    return value.value if isinstance(value, DType) else value
 
 
 def _against_also(s: Session, trials: Sequence[Trial], tally: Tally) -> None:
@@ -713,7 +748,10 @@ def gate_meaning(s: Session) -> GateResult:
     except (OracleError, OpwrightError) as error:
         tally.fail(Failure(f"the oracle: {error}"))
     if s.spec.reference is not None:
-        _against_reference(s, s.spec.reference, trials, tally)
+        try:
+            _against_reference(s, s.spec.reference, trials, tally)
+        except TorchMissing as error:
+            missing = str(error)
         sources.append(s.spec.reference)
     if s.spec.also is not None:
         _against_also(s, trials, tally)

@@ -1,6 +1,6 @@
 """PyTorch in a process of its own: evaluates ATen overloads for the gate `meaning`, and dies without taking us along.
 
-This file is both sides.  Run as a program it is the server: it imports torch and NumPy and nothing of opwright.
+It also runs the functions of compositions.py.  This file is both sides.  Run as a program it is the server: it imports torch and NumPy and nothing of opwright.
 Imported it gives `TorchServer`, which starts one on demand, restarts it after a crash (`div(INT_MIN, -1, 'trunc')`
 kills a process) and says `TorchMissing` where there is none.
 
@@ -11,6 +11,8 @@ May import: the standard library, numpy; torch only in `serve`.  To add a reques
 from __future__ import annotations
 
 import contextlib
+import functools
+import importlib.util
 import io
 import json
 import os
@@ -20,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -30,7 +33,7 @@ import numpy.typing as npt
 
 __all__ = ["TorchCrashed", "TorchError", "TorchMissing", "TorchServer"]
 
-VERSION = 2
+VERSION = 3
 _HEAD = struct.Struct("<4sIQ")
 _MAGIC = b"owts"
 _START_SECONDS, _CALL_SECONDS = 120.0, 60.0
@@ -151,21 +154,35 @@ class TorchServer:
         fused: attention by PyTorch's fused kernel, else by its formula (their nan differ).
         Raises `TorchError` when torch refuses, `TorchCrashed` when it dies, `TorchMissing` when it is not there.
         """
-        self.start()
-        assert self._process is not None and self._process.stdin is not None
         arrays: dict[str, Array] = {}
         encoded = {name: encode(value, arrays) for name, value in arguments.items()}
         encoded |= {name: {"dtype": dtype} for name, dtype in (dtypes or {}).items()}
+        request = {
+            "overload": overload,
+            "arguments": encoded,
+            "in_order": in_order,
+            "left_out": list(left_out),
+            "fused": fused,
+        }
+        return self._ask(request, arrays)
+
+    def compose(
+        self, name: str, inputs: Sequence[object], attrs: Mapping[str, object]
+    ) -> list[Array | None]:
+        """The outputs of a function of compositions.py on inputs in order (None: absent) and attributes by name."""
+        arrays: dict[str, Array] = {}
+        request = {
+            "composition": name,
+            "inputs": [encode(v, arrays) for v in inputs],
+            "attrs": {n: encode(v, arrays) for n, v in attrs.items()},
+        }
+        return self._ask(request, arrays)
+
+    def _ask(self, request: Mapping[str, Any], arrays: Mapping[str, Array]) -> list[Array | None]:
+        self.start()
+        assert self._process is not None and self._process.stdin is not None
         try:
-            request = {
-                "version": VERSION,
-                "overload": overload,
-                "arguments": encoded,
-                "in_order": in_order,
-                "left_out": list(left_out),
-                "fused": fused,
-            }
-            self._process.stdin.write(_pack(request, arrays))
+            self._process.stdin.write(_pack({"version": VERSION, **request}, arrays))
             self._process.stdin.flush()
         except BrokenPipeError:
             raise TorchCrashed(self._bury()) from None
@@ -289,6 +306,8 @@ class _Inexpressible(Exception):
 def _answer(
     torch: Any, message: Mapping[str, Any], arrays: Mapping[str, Array]
 ) -> tuple[dict[str, Any], dict[str, Array]]:
+    if "composition" in message:
+        return _composed(torch, message, arrays)
     try:
         space, name, overload = message["overload"].split(".")
         function = getattr(getattr(getattr(torch.ops, space), name), overload)
@@ -308,6 +327,37 @@ def _answer(
     except Exception as error:
         said = (str(error).strip().splitlines() or [""])[0]
         return {"error": f"{type(error).__name__.strip('_')}: {said}"}, {}
+    return _reply(torch, result)
+
+
+@functools.cache
+def _compositions() -> Any:
+    """compositions.py beside this file, which imports torch."""
+    path = Path(__file__).resolve().with_name("compositions.py")
+    spec = importlib.util.spec_from_file_location("compositions", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _composed(
+    torch: Any, message: Mapping[str, Any], arrays: Mapping[str, Array]
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """A mistake in a composition is an error of ours, so it is told where."""
+    try:
+        function = getattr(_compositions(), message["composition"])
+        inputs = [_decode(torch, v, arrays) for v in message["inputs"]]
+        attrs = {n: _decode(torch, v, arrays) for n, v in message["attrs"].items()}
+        with torch.no_grad():
+            result = function(*inputs, **attrs)
+    except Exception as error:
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        return {"error": f"{type(error).__name__}: {error} ({Path(at.filename).name}:{at.lineno})"}, {}
+    return _reply(torch, result)
+
+
+def _reply(torch: Any, result: Any) -> tuple[dict[str, Any], dict[str, Array]]:
     items = list(result) if isinstance(result, list | tuple) else [result]
     outputs: dict[str, Array] = {}
     given: list[str | None] = []

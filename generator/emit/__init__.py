@@ -20,7 +20,7 @@ from ...toolchain import without_layout
 from ..bound import BoundOp, KernelText
 from ..errors import LowerError
 from ..lower import lower
-from .c_expr import SPECIAL
+from .c_expr import PARTS, SPECIAL
 from .cpu import DIALECTS, print_cpu
 from .cuda import ARCHITECTURES, CudaText, print_cuda
 
@@ -29,8 +29,12 @@ __all__ = ["ARCHITECTURES", "HEADER", "CudaText", "emit", "emit_cuda", "emit_uni
 HEADER = '#include "opwright/kernel.h"\n'
 #: Of texts with contractions.
 GEMM_HEADER = '#include "opwright/gemm.h"\n'
-SPECIAL_HEADER = '#include "opwright/special.h"\n'
-_SPECIAL = re.compile(rf"\bowk_(?:{'|'.join(sorted(SPECIAL))})_")
+#: Headers that only texts which call one of their helpers include.
+_HELPERS = {
+    name: re.compile(rf"\bowk_(?:{'|'.join(sorted(functions))})_")
+    for name, functions in (("special.h", SPECIAL), ("parts.h", PARTS))
+}
+_INCLUDES = {name: f'#include "opwright/{name}"\n' for name in _HELPERS}
 #: Stands for the symbol while its hash is not known.
 _PLACEHOLDER = "ow_SYMBOL"
 
@@ -57,17 +61,17 @@ def emit(op: BoundOp, dialect: str) -> KernelText:
         raise LowerError(f"no CPU dialect `{dialect}`", hint=f"dialects: {', '.join(DIALECTS)}")
     body = print_cpu(lower(op, "cpu"), dialect, _PLACEHOLDER)
     contracts = "owk_gemm_tile" in body
-    special = _SPECIAL.search(body) is not None
+    helpers = tuple(name for name, called in _HELPERS.items() if called.search(body))
     headers = (
         "scalar.h",
         "vmath.h",
         "kernel.h",
         *(("gemm.h",) if contracts else ()),
-        *(("special.h",) if special else ()),
+        *helpers,
     )
     symbol = symbol_of(body, dialect, headers)
     head = f"// {op.name}  [{op.key.show()}]  {dialect}\n"
-    more = (GEMM_HEADER if contracts else "") + (SPECIAL_HEADER if special else "")
+    more = (GEMM_HEADER if contracts else "") + "".join(_INCLUDES[h] for h in helpers)
     text = head + HEADER + more + "\n" + body.replace(_PLACEHOLDER, symbol)
     return KernelText(symbol, text, table_row(op, symbol, dialect), dialect)
 
@@ -79,8 +83,9 @@ def emit_cuda(op: BoundOp, arch: str) -> CudaText:
     folder = resources.include_dir() / "opwright"
     prelude = "".join((folder / n).read_text(encoding="utf-8") for n in ("scalar.h", "device.h"))
     kernel, launcher = print_cuda(op, _PLACEHOLDER, prelude)
-    if _SPECIAL.search(kernel):
-        prelude += (folder / "special.h").read_text(encoding="utf-8")
+    helpers = [name for name, called in _HELPERS.items() if called.search(kernel)]
+    if helpers:
+        prelude += "".join((folder / name).read_text(encoding="utf-8") for name in helpers)
         kernel, launcher = print_cuda(op, _PLACEHOLDER, prelude)
     symbol = symbol_of(kernel + launcher, arch, ("kernel.h", "launch.h"))
     head = f"// {op.name}  [{op.key.show()}]  {arch}\n"
@@ -95,13 +100,17 @@ def emit_cuda(op: BoundOp, arch: str) -> CudaText:
 def emit_unit(texts: Iterable[KernelText]) -> str:
     """Many kernels in one translation unit; each symbol once."""
     texts = list(texts)
-    more = (h for h in (GEMM_HEADER, SPECIAL_HEADER) if any(h in t.source for t in texts))
+    optional = (GEMM_HEADER, *_INCLUDES.values())
+    more = (h for h in optional if any(h in t.source for t in texts))
     out = [HEADER + "".join(more)]
     seen: set[str] = set()
     for t in texts:
         if t.symbol not in seen:
             seen.add(t.symbol)
-            out.append(t.source.replace(HEADER, "").replace(GEMM_HEADER, "").replace(SPECIAL_HEADER, ""))
+            source = t.source.replace(HEADER, "")
+            for header in optional:
+                source = source.replace(header, "")
+            out.append(source)
     return "\n".join(out)
 
 

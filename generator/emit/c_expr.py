@@ -41,7 +41,7 @@ from ..loops import (
 from ..types import DType, rounded
 from .rounding import uncontracted
 
-__all__ = ["SPECIAL", "CExpr", "compute_dtype", "compute_type", "storage_type"]
+__all__ = ["PARTS", "SPECIAL", "CExpr", "compute_dtype", "compute_type", "storage_type"]
 
 _COMPUTE = {
     DType.BOOL: "bool",
@@ -63,6 +63,8 @@ SMALL = (DType.U8, DType.I8, DType.I16)
 
 #: Those whose helpers are in special.h.
 SPECIAL = frozenset(("erfinv", "lgamma", "digamma", "trigamma", "i0e", "i1e", "gcd"))
+#: Those whose helpers are in parts.h.
+PARTS = frozenset(("ldexp", "exponent"))
 #: Functions with one text per compute type, owk_<name>_<dtype>.
 _FUNCTIONS = frozenset(
     [
@@ -92,6 +94,7 @@ _FUNCTIONS = frozenset(
         "erf",
         "erfc",
         *SPECIAL,
+        *PARTS,
         "abs",
         "sign",
         "floor",
