@@ -19,6 +19,22 @@ from torch.nn import functional as F
 Tensor = Any
 
 
+# PyTorch's own lose numbers near the ends of the range, where they go through exp(-x).
+
+
+def _sigmoid(x: Tensor) -> Tensor:
+    e = torch.exp(-x.abs())
+    return torch.where(x < 0, e, torch.ones_like(e)) / (1 + e)
+
+
+def _silu(x: Tensor) -> Tensor:
+    return x * _sigmoid(x)
+
+
+def _softplus(x: Tensor) -> Tensor:
+    return torch.logaddexp(x, torch.zeros_like(x))
+
+
 # ---- norms and gates ---------------------------------------------------------------------------------------------
 
 
@@ -34,7 +50,7 @@ def add_layer_norm(x: Tensor, residual: Tensor, w: Tensor | None, b: Tensor | No
 
 
 def gated_rms_norm(x: Tensor, z: Tensor, w: Tensor, *, eps: float, gate_first: bool) -> Any:
-    gate = F.silu(z)
+    gate = _silu(z)
     if gate_first:
         return F.rms_norm(x * gate, x.shape[-1:], None, eps) * w
     return F.rms_norm(x, x.shape[-1:], None, eps) * w * gate
@@ -42,7 +58,7 @@ def gated_rms_norm(x: Tensor, z: Tensor, w: Tensor, *, eps: float, gate_first: b
 
 def silu_and_mul(x: Tensor) -> Any:
     gate, up = x.chunk(2, -1)
-    return F.silu(gate) * up
+    return _silu(gate) * up
 
 
 def gelu_and_mul(x: Tensor) -> Any:
@@ -57,7 +73,7 @@ def gelu_tanh_and_mul(x: Tensor) -> Any:
 
 def clamped_swiglu(x: Tensor, *, alpha: float, limit: float) -> Any:
     gate, up = x[..., ::2].clamp(max=limit), x[..., 1::2].clamp(-limit, limit)
-    return (up + 1) * (gate * torch.sigmoid(gate * alpha))
+    return (up + 1) * (gate * _sigmoid(gate * alpha))
 
 
 # ---- rotary positions --------------------------------------------------------------------------------------------
@@ -138,9 +154,10 @@ def _attend(
     scores = scores.masked_fill(~seen, -math.inf) if seen.dtype == torch.bool else scores + seen
     if sink is not None:
         scores = torch.cat([scores, sink.expand(len(q), 1)], 1)
-    lse = torch.logsumexp(scores, -1)
-    weights = torch.softmax(scores, -1).nan_to_num() if scores.shape[1] else scores
-    return weights[:, : len(k)] @ v, lse if scores.shape[1] else torch.full((len(q),), -math.inf, dtype=q.dtype)
+    lse = torch.logsumexp(scores, -1) if scores.shape[1] else scores.new_zeros(len(q))
+    blind = (scores == -math.inf).all(-1, keepdim=True)
+    weights = torch.softmax(scores, -1).masked_fill(blind, 0.0)
+    return weights[:, : len(k)] @ v, lse.masked_fill(blind[:, 0], -math.inf)
 
 
 def _band(queries: int, keys: int, *, causal: bool, window: int) -> Tensor:
@@ -167,13 +184,12 @@ def attention(
     *batch, heads, rows, size = q.shape
     keys, wide = v.shape[-2:]
     scale = size**-0.5 if scale is None else scale
-    share = heads // k.shape[-3]
+    share, count = heads // k.shape[-3], math.prod(batch)
     k, v = k.repeat_interleave(share, -3), v.repeat_interleave(share, -3)
     y = torch.empty(*batch, heads, rows, wide, dtype=q.dtype)
     lse = torch.empty(*batch, heads, rows, dtype=q.dtype)
-    whole = None if mask is None else mask.expand(*batch, heads, rows, keys).reshape(-1, heads, rows, keys)
-    flat = [t.reshape(-1, heads, *t.shape[-2:]) for t in (q, k, v)]
-    count = math.prod(batch)
+    whole = None if mask is None else mask.expand(*batch, heads, rows, keys).reshape(count, heads, rows, keys)
+    flat = [t.reshape(count, heads, *t.shape[-2:]) for t in (q, k, v)]
     outs = y.view(count, heads, rows, wide), lse.view(count, heads, rows)
     distance = (torch.arange(rows)[:, None] + keys - rows - torch.arange(keys)).abs()
     for n in range(count):
@@ -316,3 +332,417 @@ def latent_attention_decode(
 def merge_attention(a: Tensor, a_lse: Tensor, b: Tensor, b_lse: Tensor) -> Any:
     weights = torch.softmax(torch.stack([a_lse, b_lse], -1), -1).nan_to_num()
     return a * weights[..., :1] + b * weights[..., 1:], torch.logaddexp(a_lse, b_lse)
+
+
+# ---- mixtures of experts -----------------------------------------------------------------------------------------
+
+
+def _best(scores: Tensor, k: int) -> Tensor:
+    """Places of the k largest, of equals the first."""
+    return torch.sort(scores, -1, descending=True, stable=True).indices[..., :k]
+
+
+def moe_route(
+    logits: Tensor, bias: Tensor | None, *, k: int, score: str, normalise: bool, factor: float
+) -> Any:
+    scores = torch.softmax(logits, -1) if score == "softmax" else _sigmoid(logits)
+    experts = _best(logits if bias is None else scores + bias, k)
+    weights = scores.gather(-1, experts)
+    if normalise:
+        weights = weights / weights.sum(-1, keepdim=True)
+    return weights * factor, experts
+
+
+def moe_route_grouped(
+    logits: Tensor, bias: Tensor, *, k: int, groups: int, normalise: bool, factor: float
+) -> Any:
+    scores = _sigmoid(logits)
+    choice = scores + bias
+    best = _best(choice.topk(2, -1).values.sum(-1), groups)
+    kept = torch.zeros(choice.shape[:2], dtype=torch.bool).scatter_(1, best, True)
+    choice = choice.masked_fill(~kept[..., None], -math.inf).flatten(1)
+    experts = _best(choice, k)
+    weights = scores.flatten(1).gather(1, experts)
+    if normalise:
+        weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
+    return weights * factor, experts
+
+
+def moe_permute(x: Tensor, experts: Tensor, *, count: int) -> Any:
+    order = torch.sort(experts.reshape(-1), stable=True).indices
+    places = torch.empty_like(order)
+    places[order] = torch.arange(len(order))
+    ends = torch.bincount(experts.reshape(-1), minlength=count).cumsum(0)
+    return x[order // max(experts.shape[1], 1)], ends, places.view(experts.shape)
+
+
+def grouped_matmul(x: Tensor, w: Tensor, ends: Tensor, b: Tensor | None) -> Any:
+    y = torch.zeros(len(x), w.shape[-1], dtype=x.dtype)
+    start = 0
+    for e, end in enumerate(ends.tolist()):
+        rows = slice(max(start, 0), max(end, 0))
+        y[rows] = x[rows] @ w[e] + (0 if b is None else b[e])
+        start = end
+    return y
+
+
+def gather_matmul(x: Tensor, w: Tensor, which: Tensor) -> Any:
+    return (w[which] @ x[:, None, :, None]).squeeze(-1)
+
+
+def moe_unpermute(y: Tensor, places: Tensor, weights: Tensor) -> Any:
+    return (y[places] * weights[..., None]).sum(1)
+
+
+def moe_balance_loss(logits: Tensor, experts: Tensor) -> Any:
+    count = logits.shape[1]
+    used = F.one_hot(experts, count).to(logits.dtype).sum(1).mean(0)
+    return count * (used * torch.softmax(logits, -1).mean(0)).sum()
+
+
+# ---- recurrences -------------------------------------------------------------------------------------------------
+
+
+def causal_conv(x: Tensor, w: Tensor, b: Tensor | None, state: Tensor | None, *, silu: bool) -> Any:
+    channels, kept = w.shape[0], w.shape[1] - 1
+    if state is None:
+        state = torch.zeros(*x.shape[:-1], kept, dtype=x.dtype)
+    held = torch.cat([state, x], -1)
+    windows = held.unfold(-1, w.shape[1], 1) if x.shape[-1] else held.new_zeros(*x.shape, w.shape[1])
+    y = (windows * w[:, None]).sum(-1) + (0 if b is None else b[:, None])
+    assert y.shape[-2] == channels
+    return _silu(y) if silu else y, held[..., held.shape[-1] - kept :].clone()
+
+
+def selective_scan(
+    x: Tensor,
+    dt: Tensor,
+    a: Tensor,
+    b: Tensor,
+    c: Tensor,
+    skip_weight: Tensor | None,
+    z: Tensor | None,
+    dt_bias: Tensor | None,
+    s0: Tensor | None,
+    *,
+    softplus: bool,
+) -> Any:
+    step = dt if dt_bias is None else dt + dt_bias[:, None]
+    step = _softplus(step) if softplus else step
+    share = x.shape[-2] // b.shape[-3]
+    b, c = b.repeat_interleave(share, -3), c.repeat_interleave(share, -3)
+    state = torch.zeros(*x.shape[:-1], a.shape[1], dtype=a.dtype) if s0 is None else s0.clone()
+    outs = []
+    for t in range(x.shape[-1]):
+        now = step[..., t, None]
+        state = torch.exp(now * a) * state + now * b[..., t] * x[..., t, None]
+        outs.append(torch.einsum("...dn,...dn->...d", state, c[..., t]))
+    out = torch.stack(outs, -1)
+    if skip_weight is not None:
+        out = out + skip_weight[:, None] * x
+    return out if z is None else out * _silu(z), state
+
+
+def ssd_scan(
+    x: Tensor,
+    dt: Tensor,
+    a: Tensor,
+    b: Tensor,
+    c: Tensor,
+    skip_weight: Tensor | None,
+    s0: Tensor | None,
+) -> Any:
+    """As one matrix: out = ((c b^T) * decay) x, the form by attention."""
+    length, heads = x.shape[-3], x.shape[-2]
+    share = heads // b.shape[-2]
+    b, c = b.repeat_interleave(share, -2), c.repeat_interleave(share, -2)
+    decay = (dt * a).movedim(-1, -2)  # [..., h, t]
+    t = torch.arange(length)
+    total = torch.zeros(*decay.shape, length, dtype=x.dtype)
+    for u in range(length):
+        for v in range(u, length):
+            total[..., v, u] = decay[..., u + 1 : v + 1].sum(-1)
+    weights = torch.exp(total).masked_fill(t[None, :] > t[:, None], 0.0)
+    scores = torch.einsum("...thn,...uhn->...htu", c, b) * weights
+    out = torch.einsum("...htu,...uh,...uhp->...thp", scores, dt, x)
+    last = torch.einsum("...hu,...uh,...uhp,...uhn->...hpn", weights[..., -1, :], dt, x, b)
+    if s0 is not None:
+        since = torch.exp(decay.cumsum(-1))
+        out = out + torch.einsum("...ht,...thn,...hpn->...thp", since, c, s0)
+        last = last + since[..., -1, None, None] * s0
+    return out if skip_weight is None else out + skip_weight[:, None] * x, last
+
+
+def ssd_chunks(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, s0: Tensor | None) -> Any:
+    """Step by step: chunks are a way to compute, not a meaning."""
+    chunks = x.shape[-4:-2]
+    places = -4, -3, -4, -4
+    x, dt, b, c = (v.flatten(p, p + 1) for v, p in zip((x, dt, b, c), places, strict=True))
+    share = x.shape[-2] // b.shape[-2]
+    b, c = b.repeat_interleave(share, -2), c.repeat_interleave(share, -2)
+    state = (
+        torch.zeros(*x.shape[:-3], *x.shape[-2:], b.shape[-1], dtype=a.dtype) if s0 is None else s0.clone()
+    )
+    outs = []
+    for t in range(x.shape[-3]):
+        now = dt[..., t, :, None, None]
+        fresh = x[..., t, :, :, None] * b[..., t, :, None, :]
+        state = torch.exp(now * a[:, None, None]) * state + now * fresh
+        outs.append((state * c[..., t, :, None, :]).sum(-1))
+    return torch.stack(outs, -3).unflatten(-3, chunks), state
+
+
+def gated_delta_rule(
+    q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, s0: Tensor | None, *, scale: float
+) -> Any:
+    """As a product with one matrix a step: S = exp(g) (1 - beta k k^T) S + beta k v^T."""
+    size = k.shape[-1]
+    state = torch.zeros(*k.shape[:-2], size, v.shape[-1], dtype=q.dtype) if s0 is None else s0.clone()
+    one, outs = torch.eye(size, dtype=q.dtype), []
+    for t in range(q.shape[-2]):
+        key, weight = k[..., t, :], beta[..., t, None, None]
+        turn = one - weight * key[..., :, None] * key[..., None, :]
+        state = torch.exp(g[..., t, None, None]) * (turn @ state) + weight * (
+            key[..., :, None] * v[..., t, None, :]
+        )
+        outs.append(scale * (q[..., t, None, :] @ state).squeeze(-2))
+    return torch.stack(outs, -2), state
+
+
+def gated_linear_attention(
+    q: Tensor, k: Tensor, v: Tensor, g: Tensor | None, s0: Tensor | None, *, scale: float
+) -> Any:
+    state = torch.zeros(*k.shape[:-2], k.shape[-1], v.shape[-1], dtype=q.dtype) if s0 is None else s0.clone()
+    outs = []
+    for t in range(q.shape[-2]):
+        kept = state if g is None else torch.exp(g[..., t, :, None]) * state
+        state = kept + k[..., t, :, None] * v[..., t, None, :]
+        outs.append(scale * torch.einsum("...e,...ef->...f", q[..., t, :], state))
+    return torch.stack(outs, -2), state
+
+
+def linear_attention(q: Tensor, k: Tensor, v: Tensor, *, eps: float) -> Any:
+    a, b = F.elu(q) + 1, F.elu(k) + 1
+    weights = (a @ b.transpose(-1, -2)).tril()
+    return (weights @ v) / (weights.sum(-1, keepdim=True) + eps)
+
+
+def rwkv6(r: Tensor, k: Tensor, v: Tensor, w: Tensor, bonus: Tensor, s0: Tensor | None) -> Any:
+    state = torch.zeros(*k.shape[:-2], k.shape[-1], v.shape[-1], dtype=r.dtype) if s0 is None else s0.clone()
+    outs = []
+    for t in range(r.shape[-2]):
+        fresh = k[..., t, :, None] * v[..., t, None, :]
+        outs.append((r[..., t, None, :] @ (state + bonus[..., None] * fresh)).squeeze(-2))
+        state = torch.exp(-torch.exp(w[..., t, :, None])) * state + fresh
+    return torch.stack(outs, -2), state
+
+
+def gated_linear_recurrence(x: Tensor, gate: Tensor, rate: Tensor, h0: Tensor | None, *, c: float) -> Any:
+    power = -c * _softplus(rate) * _sigmoid(gate)
+    keep, write = torch.exp(power), torch.sqrt(-torch.expm1(2 * power))
+    state = torch.zeros_like(x[..., 0, :]) if h0 is None else h0
+    outs = []
+    for t in range(x.shape[-2]):
+        state = keep[..., t, :] * state + write[..., t, :] * x[..., t, :]
+        outs.append(state)
+    return torch.stack(outs, -2), state
+
+
+# ---- few bits ----------------------------------------------------------------------------------------------------
+
+_FP8 = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
+#: The numbers of e2m1 by their code.
+_E2M1 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0], dtype=torch.float64)
+
+
+def _pairs(q: Tensor) -> Tensor:
+    """Two codes of 4 bits from each byte, the low one first."""
+    return torch.stack([q & 15, q >> 4], -1).flatten(-2).to(torch.int64)
+
+
+def quantize_int8(x: Tensor) -> Any:
+    largest = x.abs().amax(-1) if x.shape[-1] else x.new_zeros(x.shape[:-1])
+    scale = torch.where(largest > 0, largest / 127, torch.ones_like(largest))
+    return (x / scale[..., None]).round().clamp(-127, 127).to(torch.int8), scale
+
+
+def dequantize_int8(q: Tensor, scale: Tensor, zero: Tensor | None) -> Any:
+    whole = q.to(scale.dtype)
+    return (whole if zero is None else whole - zero[..., None]) * scale[..., None]
+
+
+def fake_quantize(x: Tensor, *, scale: float, zero: int, lo: int, hi: int) -> Any:
+    whole = (x * (1 / scale)).round() + zero
+    return (whole.clamp(lo, hi) - zero) * scale, (whole >= lo) & (whole <= hi)
+
+
+def quantize_int4(x: Tensor) -> Any:
+    low, high = x.amin(-1).clamp(max=0), x.amax(-1).clamp(min=0)
+    scale = torch.where(high > low, (high - low) / 15, torch.ones_like(high))
+    zero = (-low / scale).round().clamp(0, 15)
+    code = ((x / scale[..., None]).round() + zero[..., None]).clamp(0, 15).to(torch.uint8)
+    return code[..., ::2] | (code[..., 1::2] << 4), scale, zero
+
+
+def dequantize_int4(q: Tensor, scale: Tensor, zero: Tensor) -> Any:
+    return (_pairs(q).to(scale.dtype) - zero[..., None]) * scale[..., None]
+
+
+def quantize_fp8(x: Tensor, scale: Tensor, *, format: str) -> Any:
+    kind = _FP8[format]
+    top = torch.finfo(kind).max
+    held = (x / scale[..., None]).clamp(-top, top)
+    code = held.to(kind).view(torch.uint8)
+    nan = 127 if format == "e4m3" else 126
+    sign = torch.signbit(held).to(torch.uint8) * 128
+    return torch.where(held.isnan(), sign + nan, code).to(torch.uint8)
+
+
+def dequantize_fp8(q: Tensor, scale: Tensor, *, format: str) -> Any:
+    return q.view(_FP8[format]).to(scale.dtype) * scale[..., None]
+
+
+def quantize_mxfp4(x: Tensor) -> Any:
+    """By the distance to each of the numbers; of two as near, the one with an even code."""
+    largest = x.abs().amax(-1)
+    power = (torch.frexp(largest).exponent - 3).clamp(-127, 127)
+    power = torch.where(largest > 0, power, -127)
+    size = torch.ldexp(x.abs(), -power[..., None])
+    off = (size[..., None] - _E2M1.to(x.dtype)).abs()
+    tied = off == off.amin(-1, keepdim=True)
+    even = torch.arange(8) % 2 == 0
+    code = torch.where(tied & even, 2, tied.to(torch.int64)).argmax(-1)
+    code = (code + 8 * torch.signbit(x)).to(torch.uint8)
+    return code[..., ::2] | (code[..., 1::2] << 4), (power + 127).to(torch.uint8)
+
+
+def _mxfp4(q: Tensor, scale: Tensor) -> Tensor:
+    code = _pairs(q)
+    size = _E2M1[code & 7] * torch.where(code >= 8, -1.0, 1.0)
+    power = torch.where(scale == 255, math.nan, torch.ldexp(torch.tensor(1.0).double(), scale.int() - 127))
+    return size * power[..., None]
+
+
+def dequantize_mxfp4(q: Tensor, scale: Tensor, *, dtype: str | None) -> Any:
+    kind = {None: torch.float32, "f32": torch.float32, "f64": torch.float64, "f16": torch.float16}
+    return _mxfp4(q, scale).to(kind.get(dtype, torch.bfloat16))
+
+
+def matmul_int8(x: Tensor, w: Tensor, scale: Tensor, b: Tensor | None) -> Any:
+    weight = (w.to(x.dtype) * scale[..., None]).flatten(1)
+    return F.linear(x.flatten(-2), weight, b)
+
+
+def matmul_int8_int8(x: Tensor, x_scale: Tensor, w: Tensor, w_scale: Tensor, b: Tensor | None) -> Any:
+    y = F.linear(x.to(x_scale.dtype) * x_scale[..., None], w.to(x_scale.dtype) * w_scale[:, None], b)
+    return y
+
+
+def matmul_int4(x: Tensor, w: Tensor, scale: Tensor, zero: Tensor) -> Any:
+    return F.linear(x.flatten(-2), dequantize_int4(w, scale, zero).flatten(1))
+
+
+def matmul_fp8(x: Tensor, w: Tensor, scale: Tensor) -> Any:
+    weight = w.view(torch.float8_e4m3fn).to(x.dtype) * scale[:, None, :, None]
+    return F.linear(x.flatten(-2), weight.flatten(0, 1).flatten(1)).unflatten(-1, w.shape[:2])
+
+
+def matmul_mxfp4(x: Tensor, w: Tensor, scale: Tensor, b: Tensor | None) -> Any:
+    return F.linear(x.flatten(-2), _mxfp4(w, scale).to(x.dtype).flatten(1), b)
+
+
+# ---- sampling ----------------------------------------------------------------------------------------------------
+
+
+def filter_logits(
+    logits: Tensor,
+    temperature: Tensor | None,
+    top_k: Tensor | None,
+    top_p: Tensor | None,
+    min_p: Tensor | None,
+) -> Any:
+    """Row by row, over the sorted scores."""
+    out = torch.full_like(logits, -math.inf)
+    for i, row in enumerate(logits):
+        order = torch.sort(row, descending=True, stable=True).indices
+        x = (row if temperature is None else row / temperature[i])[order]
+        kept = torch.ones(len(row), dtype=torch.bool)
+        if top_k is not None and top_k[i] > 0:
+            kept[int(top_k[i]) :] = False
+        weight = torch.exp(x - (row / (1 if temperature is None else temperature[i])).max())
+        if top_p is not None:
+            before = torch.cat([x.new_zeros(1), weight.cumsum(0)[:-1]])
+            kept &= before < top_p[i] * weight.sum()
+        if min_p is not None:
+            kept &= weight >= min_p[i]
+        kept[0] = True
+        out[i, order[kept]] = x[kept]
+    return out
+
+
+def penalise_logits(
+    logits: Tensor,
+    prompt: Tensor,
+    output: Tensor,
+    repetition: Tensor,
+    frequency: Tensor,
+    presence: Tensor,
+) -> Any:
+    out = logits.clone()
+    for i, row in enumerate(out):
+        said = [t for t in output[i].tolist() if t >= 0]
+        for t in {*said, *(t for t in prompt[i].tolist() if t >= 0)}:
+            row[t] = row[t] / repetition[i] if row[t] > 0 else row[t] * repetition[i]
+        for t in set(said):
+            row[t] = row[t] - frequency[i] * said.count(t) - presence[i]
+    return out
+
+
+def _philox(seed: int, offset: int) -> list[int]:
+    """Philox 4x32-10, as its authors give it."""
+    word = 0xFFFFFFFF
+    k0, k1 = seed & word, (seed >> 32) & word
+    x = [offset & word, (offset >> 32) & word, 0, 0]
+    for _ in range(10):
+        p, q = 0xD2511F53 * x[0], 0xCD9E8D57 * x[2]
+        x = [(q >> 32) ^ x[1] ^ k0, q & word, (p >> 32) ^ x[3] ^ k1, p & word]
+        k0, k1 = (k0 + 0x9E3779B9) & word, (k1 + 0xBB67AE85) & word
+    return x
+
+
+def _gumbel(shape: Any, seed: int, offset: int, dtype: Any) -> Tensor:
+    count = math.prod(shape)
+    words = [_philox(seed, offset + k)[j] for k in range(-(-count // 4)) for j in range(4)]
+    unit = (torch.tensor(words[:count], dtype=torch.int64) >> 8).to(dtype).reshape(shape) * 2.0**-24
+    return -torch.log(-torch.log(unit * (1 - 2.0**-24) + 2.0**-25))
+
+
+def sample_token(logits: Tensor, *, seed: int, offset: int) -> Any:
+    return (logits + _gumbel(logits.shape, seed, offset, logits.dtype)).argmax(-1)
+
+
+def multinomial(w: Tensor, *, count: int, seed: int, offset: int) -> Any:
+    return _best(w.log() + _gumbel(w.shape, seed, offset, w.dtype), count)
+
+
+def speculative_verify(draft: Tensor, target: Tensor, tokens: Tensor, u: Tensor) -> Any:
+    """Row by row, as the papers word it."""
+    kept, chosen = [], []
+    for i in range(len(tokens)):
+        n = 0
+        for k, t in enumerate(tokens[i].tolist()):
+            if not u[i, k] * draft[i, k, t] < target[i, k, t]:
+                break
+            n += 1
+        rest = target[i, n] if n == tokens.shape[1] else (target[i, n] - draft[i, n]).clamp(min=0)
+        above = torch.searchsorted(rest.cumsum(0), u[i, -1:] * rest.sum(), right=True)
+        kept.append(n)
+        chosen.append(min(int(above), target.shape[-1] - 1))
+    return torch.tensor(kept, dtype=torch.int64), torch.tensor(chosen, dtype=torch.int64)
+
+
+def token_logprobs(logits: Tensor, tokens: Tensor) -> Any:
+    logs = torch.log_softmax(logits, -1)
+    said = logs.gather(-1, tokens[:, None])[:, 0]
+    above = (logits > logits.gather(-1, tokens[:, None])).sum(-1)
+    return said, above, torch.distributions.Categorical(logits=logits).entropy()
