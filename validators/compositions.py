@@ -14,7 +14,7 @@ import math
 from typing import Any
 
 import torch
-from torch.nn import functional as F
+import torch.nn.functional as F  # noqa: N812 - as all its users name it
 
 Tensor = Any
 
@@ -154,7 +154,8 @@ def _attend(
     scores = scores.masked_fill(~seen, -math.inf) if seen.dtype == torch.bool else scores + seen
     if sink is not None:
         scores = torch.cat([scores, sink.expand(len(q), 1)], 1)
-    lse = torch.logsumexp(scores, -1) if scores.shape[1] else scores.new_zeros(len(q))
+    top = scores.amax(-1, keepdim=True) if scores.shape[1] else scores.new_zeros(len(q), 1)
+    lse = top[:, 0] + torch.exp(scores - top).sum(-1).log()
     blind = (scores == -math.inf).all(-1, keepdim=True)
     weights = torch.softmax(scores, -1).masked_fill(blind, 0.0)
     return weights[:, : len(k)] @ v, lse.masked_fill(blind[:, 0], -math.inf)
@@ -201,7 +202,9 @@ def attention(
                     added = added - slope[h] * distance
                 if whole is not None:
                     extra = whole[n, h]
-                    added = added.masked_fill(~extra, -math.inf) if extra.dtype == torch.bool else added + extra
+                    added = (
+                        added.masked_fill(~extra, -math.inf) if extra.dtype == torch.bool else added + extra
+                    )
                 seen = added.masked_fill(~seen, -math.inf)
             elif whole is not None:
                 seen = seen & whole[n, h]
@@ -266,7 +269,9 @@ def paged_cache_read(cache: Tensor, table: Tensor, lengths: Tensor) -> Any:
 
 def paged_cache_write(cache: Tensor, x: Tensor, slots: Tensor) -> Any:
     out = cache.clone()
-    rows = out.view(-1, *cache.shape[2:]) if cache.numel() else out.reshape(cache.shape[0] * cache.shape[1], -1)
+    rows = (
+        out.view(-1, *cache.shape[2:]) if cache.numel() else out.reshape(cache.shape[0] * cache.shape[1], -1)
+    )
     for row, slot in zip(x, slots.tolist(), strict=True):
         if slot >= 0:
             rows[slot] = row
@@ -634,8 +639,7 @@ def matmul_int8(x: Tensor, w: Tensor, scale: Tensor, b: Tensor | None) -> Any:
 
 
 def matmul_int8_int8(x: Tensor, x_scale: Tensor, w: Tensor, w_scale: Tensor, b: Tensor | None) -> Any:
-    y = F.linear(x.to(x_scale.dtype) * x_scale[..., None], w.to(x_scale.dtype) * w_scale[:, None], b)
-    return y
+    return F.linear(x.to(x_scale.dtype) * x_scale[..., None], w.to(x_scale.dtype) * w_scale[:, None], b)
 
 
 def matmul_int4(x: Tensor, w: Tensor, scale: Tensor, zero: Tensor) -> Any:

@@ -174,7 +174,9 @@ PRAGMAS = re.compile(
     r"#\s*pragma\s+(?:GCC\s+(?:ivdep|unroll\s+\d+)|omp\s+simd\b.*|clang\s+loop\b.*|once)\s*$"
 )
 # The helper headers are ours, trusted and reviewed; their texts take part in every kernel's hash.
-INCLUDES = re.compile(r"#\s*include\s*(?:\"opwright/(?:abi|kernel|scalar|gemm|special|parts)\.h\"|<stdint\.h>)\s*$")
+INCLUDES = re.compile(
+    r"#\s*include\s*(?:\"opwright/(?:abi|kernel|scalar|gemm|special|parts)\.h\"|<stdint\.h>)\s*$"
+)
 _HELPER = re.compile(r"owk_\w+")
 DIRECTIVES = ("include", "define", "undef", "pragma")
 

@@ -1,9 +1,9 @@
 """The gate `meaning`: `compute` is a claim, held against sources that its author did not write.
 
 In f64, i64, bool and c128: the ATen overloads of `aten:` (mandatory where one exists; torch runs as a server process),
-the NumPy or SciPy function of `reference:`, or its composition of PyTorch operators (compositions.py), the second formulation of `also:`.  Another source must lie within the
-oracle's own ball for f64, and nothing else is allowed for.  At the full tier mutants of `compute` say how strong the
-cases are.
+the NumPy or SciPy function of `reference:`, or its composition of PyTorch operators (compositions.py), the second
+formulation of `also:`.  Another source must lie within the oracle's own ball for f64, and nothing else is allowed for.
+At the full tier mutants of `compute` say how strong the cases are.
 
 May import: generator.{bind, bound, spec}, ball, lift, mutants, oracle, session, torch_server, trial.
 To add a kind of source: a function like `_against_reference`, and its place in `gate_meaning`.

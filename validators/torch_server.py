@@ -1,8 +1,8 @@
 """PyTorch in a process of its own: evaluates ATen overloads for the gate `meaning`, and dies without taking us along.
 
-It also runs the functions of compositions.py.  This file is both sides.  Run as a program it is the server: it imports torch and NumPy and nothing of opwright.
-Imported it gives `TorchServer`, which starts one on demand, restarts it after a crash (`div(INT_MIN, -1, 'trunc')`
-kills a process) and says `TorchMissing` where there is none.
+It also runs the functions of compositions.py.  This file is both sides.  Run as a program it is the server: it imports
+torch and NumPy and nothing of opwright.  Imported it gives `TorchServer`, which starts one on demand, restarts it after
+a crash (`div(INT_MIN, -1, 'trunc')` kills a process) and says `TorchMissing` where there is none.
 
 A message is a JSON text and an npz archive, each with its length in front.  `VERSION` changes with the protocol.
 May import: the standard library, numpy; torch only in `serve`.  To add a request: a branch in `_answer`.
@@ -166,9 +166,7 @@ class TorchServer:
         }
         return self._ask(request, arrays)
 
-    def compose(
-        self, name: str, inputs: Sequence[object], attrs: Mapping[str, object]
-    ) -> list[Array | None]:
+    def compose(self, name: str, inputs: Sequence[object], attrs: Mapping[str, object]) -> list[Array | None]:
         """The outputs of a function of compositions.py on inputs in order (None: absent) and attributes by name."""
         arrays: dict[str, Array] = {}
         request = {

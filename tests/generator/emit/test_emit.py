@@ -42,7 +42,7 @@ def helpers() -> frozenset[str]:
     ]
     text = subprocess.run(
         command,
-        input='#include "opwright/kernel.h"\n#include "opwright/special.h"',
+        input='#include "opwright/kernel.h"\n#include "opwright/special.h"\n#include "opwright/parts.h"',
         capture_output=True,
         text=True,
         check=True,
@@ -168,7 +168,8 @@ def test_every_function_has_a_text_for_every_dtype_it_takes(fn: str) -> None:
     taken = 0
     for dtype in DType:
         for of in ("T", "A")[: 1 if accum(dtype) is dtype else 2]:  # half types are refused by most
-            arguments = ", ".join([f"{of}(x[i])", f"{of}(z[i])"][: max(low, min(high, 2))])
+            second = "i" if fn == "ldexp" else f"{of}(z[i])"
+            arguments = ", ".join([f"{of}(x[i])", second][: max(low, min(high, 2))])
             text = (
                 f"op: t\ntypes: {{T: {dtype}, A: accum(T)}}\ninputs: {{x: 'T[N]', z: 'T[N]'}}\n"
                 f"outputs: {{y: 'bool[N]'}}\ncompute: |\n  y[i] = bool({fn}({arguments}))\n"
