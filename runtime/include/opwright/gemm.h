@@ -20,7 +20,7 @@
 #define OWK_MR 8
 #elif defined(__AVX__)
 #define OWK_VECTOR 32
-#define OWK_MR 4
+#define OWK_MR 6
 #else
 #define OWK_VECTOR 16
 #define OWK_MR 4
@@ -29,17 +29,19 @@
 template <class A>
 struct OwkVector {
   typedef A type __attribute__((vector_size(OWK_VECTOR)));
-  typedef A four __attribute__((vector_size(4 * sizeof(A))));
   enum { lanes = OWK_VECTOR / (int)sizeof(A), columns = 2 * lanes };
+  /* what is transposed in registers: `edge` by `edge` */
+  enum { bytes = OWK_VECTOR < 32 ? OWK_VECTOR : 32, edge = bytes / (int)sizeof(A) };
+  typedef A line __attribute__((vector_size(bytes)));
 };
-typedef uint16_t owk_u16x4 __attribute__((vector_size(8)));
-typedef uint32_t owk_u32x4 __attribute__((vector_size(16)));
+typedef uint16_t owk_u16xl __attribute__((vector_size(OwkVector<float>::bytes / 2)));
+typedef uint32_t owk_u32xl __attribute__((vector_size(OwkVector<float>::bytes)));
 typedef uint16_t owk_u16xv __attribute__((vector_size(OWK_VECTOR / 2)));
 typedef uint32_t owk_u32xv __attribute__((vector_size(OWK_VECTOR)));
 typedef OwkVector<float>::type owk_f32xv;
 typedef OwkVector<double>::type owk_f64xv;
-typedef OwkVector<float>::four owk_f32x4;
-typedef OwkVector<double>::four owk_f64x4;
+typedef OwkVector<float>::line owk_f32xl;
+typedef OwkVector<double>::line owk_f64xl;
 
 /* ---- vectors: fma, loads with conversion ---- */
 #if !OWK_HAS_FMA
@@ -95,14 +97,57 @@ OWK_FN owk_f32xv owk_vload(const owk_bf16* p) {
 OWK_FN owk_f32xv owk_vload(const owk_f16* p) {
   return owk_widen_f16<owk_f32xv>(__builtin_convertvector(owk_unaligned<owk_u16xv>(p), owk_u32xv));
 }
-/* Four neighbours; by reference, since four doubles are no value everywhere. */
-OWK_FN void owk_load4(const float* p, owk_f32x4& v) { __builtin_memcpy(&v, p, sizeof(v)); }
-OWK_FN void owk_load4(const double* p, owk_f64x4& v) { __builtin_memcpy(&v, p, sizeof(v)); }
-OWK_FN void owk_load4(const owk_bf16* p, owk_f32x4& v) {
-  v = owk_cast_bits<owk_f32x4>(__builtin_convertvector(owk_unaligned<owk_u16x4>(p), owk_u32x4) << 16);
+/* The neighbours of a line. */
+OWK_FN owk_f32xl owk_load_line(const float* p) { return owk_unaligned<owk_f32xl>(p); }
+OWK_FN owk_f64xl owk_load_line(const double* p) { return owk_unaligned<owk_f64xl>(p); }
+OWK_FN owk_f32xl owk_load_line(const owk_bf16* p) {
+  return owk_cast_bits<owk_f32xl>(__builtin_convertvector(owk_unaligned<owk_u16xl>(p), owk_u32xl) << 16);
 }
-OWK_FN void owk_load4(const owk_f16* p, owk_f32x4& v) {
-  v = owk_widen_f16<owk_f32x4>(__builtin_convertvector(owk_unaligned<owk_u16x4>(p), owk_u32x4));
+OWK_FN owk_f32xl owk_load_line(const owk_f16* p) {
+  return owk_widen_f16<owk_f32xl>(__builtin_convertvector(owk_unaligned<owk_u16xl>(p), owk_u32xl));
+}
+/* The square of `edge` lines, transposed. */
+template <class V>
+OWK_FN void owk_transpose(V* x) {
+  const int n = sizeof(V) / sizeof(x[0][0]);
+  V y[n];
+  if constexpr (n == 8) {
+    for (int r = 0; r < 8; r += 2) {
+      y[r] = __builtin_shufflevector(x[r], x[r + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+      y[r + 1] = __builtin_shufflevector(x[r], x[r + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+    }
+    for (int r = 0; r < 8; r += 4)
+      for (int h = 0; h < 2; ++h) {
+        x[r + 2 * h] = __builtin_shufflevector(y[r + h], y[r + h + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+        x[r + 2 * h + 1] = __builtin_shufflevector(y[r + h], y[r + h + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+      }
+    for (int r = 0; r < 4; ++r) {
+      y[r] = __builtin_shufflevector(x[r], x[r + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+      y[r + 4] = __builtin_shufflevector(x[r], x[r + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+    }
+  } else if constexpr (n == 4 && sizeof(x[0][0]) == 8) {
+    for (int r = 0; r < 4; r += 2) {
+      x[r] = __builtin_shufflevector(y[r] = x[r], x[r + 1], 0, 4, 2, 6);
+      x[r + 1] = __builtin_shufflevector(y[r], x[r + 1], 1, 5, 3, 7);
+    }
+    for (int r = 0; r < 2; ++r) {
+      y[r] = __builtin_shufflevector(x[r], x[r + 2], 0, 1, 4, 5);
+      y[r + 2] = __builtin_shufflevector(x[r], x[r + 2], 2, 3, 6, 7);
+    }
+  } else if constexpr (n == 4) {
+    for (int r = 0; r < 4; r += 2) {
+      x[r] = __builtin_shufflevector(y[r] = x[r], x[r + 1], 0, 4, 1, 5);
+      x[r + 1] = __builtin_shufflevector(y[r], x[r + 1], 2, 6, 3, 7);
+    }
+    for (int r = 0; r < 2; ++r) {
+      y[2 * r] = __builtin_shufflevector(x[r], x[r + 2], 0, 1, 4, 5);
+      y[2 * r + 1] = __builtin_shufflevector(x[r], x[r + 2], 2, 3, 6, 7);
+    }
+  } else {
+    y[0] = __builtin_shufflevector(x[0], x[1], 0, 2);
+    y[1] = __builtin_shufflevector(x[0], x[1], 1, 3);
+  }
+  for (int r = 0; r < n; ++r) x[r] = y[r];
 }
 OWK_FN float owk_wide(float x) { return x; }
 OWK_FN double owk_wide(double x) { return x; }
@@ -153,7 +198,7 @@ static inline int64_t owk_gemm_bytes(int64_t m, int64_t n, int64_t k) {
   const int64_t rows = owk_gemm_cut(m, OWK_TILE_ROWS, OWK_MR);
   const int64_t columns = owk_gemm_cut(n, owk_gemm_most<A>(m), OwkVector<A>::columns);
   const int64_t lanes = OwkVector<A>::lanes, block = owk_gemm_block(k);
-  const int64_t packed = block * (columns + OWK_MR);
+  const int64_t packed = block * (columns + rows);
   const int64_t lines = OWK_FEW_ROWS * owk_round_up(k, lanes);
   return owk_round_up((rows * columns + owk_most(packed, lines)) * (int64_t)sizeof(A), 64);
 }
@@ -218,34 +263,58 @@ struct OwkPlain {
   OWK_INLINE bool lines() const { return sum->rank == 1 && (sum_step() == 1 || sum->total == 1); }
   OWK_INLINE bool columns() const { return even() && own_step() == 1; }
 
+  /* R lines of n elements each, transposed to rows that are `width` apart. */
+  template <int R>
+  OWK_FN void lines_of(A* to, int64_t width, const T* const* from, int64_t n) {
+    typedef typename OwkVector<A>::line line;
+    const int edge = OwkVector<A>::edge;
+    int64_t k = 0;
+    if (R == 1 && width == 1)
+      for (; k + edge <= n; k += edge) {
+        const line x = owk_load_line(from[0] + k);
+        __builtin_memcpy(to + k, &x, sizeof(line));
+      }
+    for (; R > 1 && k + edge <= n; k += edge) {
+      line x[edge];
+#pragma GCC unroll 16
+      for (int r = 0; r < edge; ++r) x[r] = r < R ? owk_load_line(from[r] + k) : line{};
+      owk_transpose(x);
+      if (R < edge && width == R && k + edge < n) { /* what is written beyond a row, the next one overwrites */
+#pragma GCC unroll 16
+        for (int r = 0; r < edge; ++r) __builtin_memcpy(to + (k + r) * width, &x[r], sizeof(line));
+      } else {
+#pragma GCC unroll 16
+        for (int r = 0; r < edge; ++r) __builtin_memcpy(to + (k + r) * width, &x[r], R * sizeof(A));
+      }
+    }
+    for (; k < n; ++k)
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) to[k * width + r] = owk_wide(from[r][k]);
+  }
   void run(A* dst, int64_t width, int64_t i0, int64_t i1, const T* q, int64_t ks, int64_t n) const {
-    typedef typename OwkVector<A>::four four;
     typedef typename OwkVector<A>::type vec;
     const int64_t lanes = OwkVector<A>::lanes;
+    const int edge = OwkVector<A>::edge, odd = OWK_MR % edge;
     if (ks == 1) {
-      int64_t i = i0;
-      for (; i + 4 <= i1; i += 4) {
-        const T *a = q + at(i), *b = q + at(i + 1), *c = q + at(i + 2), *d = q + at(i + 3);
+      for (int64_t i = i0; i < i1;) {
+        const int64_t left = i1 - i;
+        const T* from[edge];
+        for (int r = 0; r < edge; ++r) from[r] = q + at(r < left ? i + r : i);
         A* to = dst + (i - i0);
-        int64_t k = 0;
-        for (; k + 4 <= n; k += 4) {
-          four x, y, z, w;
-          owk_load4(a + k, x), owk_load4(b + k, y), owk_load4(c + k, z), owk_load4(d + k, w);
-          const four s = __builtin_shufflevector(x, y, 0, 4, 1, 5), t = __builtin_shufflevector(x, y, 2, 6, 3, 7);
-          const four u = __builtin_shufflevector(z, w, 0, 4, 1, 5), v = __builtin_shufflevector(z, w, 2, 6, 3, 7);
-          const four out[4] = {__builtin_shufflevector(s, u, 0, 1, 4, 5), __builtin_shufflevector(s, u, 2, 3, 6, 7),
-                               __builtin_shufflevector(t, v, 0, 1, 4, 5), __builtin_shufflevector(t, v, 2, 3, 6, 7)};
-          for (int r = 0; r < 4; ++r) __builtin_memcpy(to + (k + r) * width, &out[r], sizeof(four));
-        }
-        for (; k < n; ++k) {
-          to[k * width] = owk_wide(a[k]);
-          to[k * width + 1] = owk_wide(b[k]);
-          to[k * width + 2] = owk_wide(c[k]);
-          to[k * width + 3] = owk_wide(d[k]);
+        if (left >= edge) {
+          lines_of<edge>(to, width, from, n);
+          i += edge;
+        } else if (odd && left >= odd) {
+          lines_of<odd ? odd : edge>(to, width, from, n);
+          i += odd;
+        } else if (left >= edge / 2) {
+          lines_of<edge / 2>(to, width, from, n);
+          i += edge / 2;
+        } else {
+          lines_of<1>(to, width, from, n);
+          i += 1;
         }
       }
-      for (; i < i1; ++i)
-        for (int64_t k = 0; k < n; ++k) dst[k * width + i - i0] = owk_wide(q[at(i) + k]);
       return;
     }
     if (own->rank == 1 && own_step() == 1) {
@@ -298,9 +367,8 @@ OWK_FN void owk_copy(A* to, const T* from, int64_t step, int64_t n) {
       const auto v = owk_vload(from + t);
       __builtin_memcpy(to + t, &v, sizeof(v));
     }
-    for (; t + 4 <= n; t += 4) {
-      typename OwkVector<A>::four v;
-      owk_load4(from + t, v);
+    for (; t + OwkVector<A>::edge <= n; t += OwkVector<A>::edge) {
+      const auto v = owk_load_line(from + t);
       __builtin_memcpy(to + t, &v, sizeof(v));
     }
   }
@@ -397,6 +465,22 @@ static inline __attribute__((noinline)) void owk_micro(int64_t n, const A* __res
       if (!first) s = s + owk_vload(to);
       __builtin_memcpy(to, &s, sizeof(vec));
     }
+}
+
+/* The rows that the microkernel for `have` of them takes. */
+OWK_FN int64_t owk_micro_rows(int64_t have) {
+  return have <= 1 ? have : have <= OWK_MR / 2 ? OWK_MR / 2 : have <= 4 ? 4 : OWK_MR;
+}
+template <int V, class A, class T>
+OWK_FN void owk_micro_few(int64_t mr, int64_t n, const A* a, const T* b, int64_t ldb, A* c, int64_t ldc, bool first) {
+  if (mr == OWK_MR)
+    owk_micro<OWK_MR, V>(n, a, b, ldb, c, ldc, first);
+  else if (mr == 1)
+    owk_micro<1, V>(n, a, b, ldb, c, ldc, first);
+  else if (mr == 4)
+    owk_micro<4, V>(n, a, b, ldb, c, ldc, first);
+  else
+    owk_micro<OWK_MR / 2, V>(n, a, b, ldb, c, ldc, first);
 }
 
 /* c[i * ci + j * cj] = sum of x[i][k] * w[j][k] for MR lines of x, padded with zeros to whole vectors, and NR of w. */
@@ -502,6 +586,25 @@ template <class A, class F>
 OWK_FN void owk_panels(const F& f, A* to, int64_t width, int64_t j0, int64_t j1, int64_t k0, int64_t k1) {
   for (int64_t j = j0; j < j1; j += width) f(to + (j - j0) * (k1 - k0), width, j, owk_least(j1, j + width), k0, k1);
 }
+template <class A, class T>
+OWK_FN void owk_panels(const OwkPlain<A, T>& f, A* to, int64_t width, int64_t j0, int64_t j1, int64_t k0, int64_t k1) {
+  if (f.columns() && width % OwkVector<A>::lanes == 0) { /* memory is read in long runs */
+    const int64_t lanes = OwkVector<A>::lanes, jump = width * (k1 - k0);
+    for (int64_t k = k0; k < k1; ++k) {
+      const T* from = f.p + k * f.sum_step() + j0;
+      A* row = to + (k - k0) * width;
+      int64_t left = j1 - j0;
+      for (; left >= width; left -= width, from += width, row += jump)
+        for (int64_t t = 0; t < width; t += lanes) {
+          const auto v = owk_vload(from + t);
+          __builtin_memcpy(row + t, &v, sizeof(v));
+        }
+      for (int64_t t = 0; t < left; ++t) row[t] = owk_wide(from[t]);
+    }
+    return;
+  }
+  for (int64_t j = j0; j < j1; j += width) f(to + (j - j0) * (k1 - k0), width, j, owk_least(j1, j + width), k0, k1);
+}
 template <class A, class F>
 OWK_FN void owk_panels(const OwkWindowed<F>& f, A* to, int64_t width, int64_t j0, int64_t j1, int64_t k0, int64_t k1) {
   f(to, width, j0, j1, k0, k1);
@@ -582,11 +685,12 @@ static inline const A* owk_gemm_tile(const OwkGemm& g, const OwkTile& t, const L
     owk_dots<A>(g.k, right, t.n0, t.read, left, t.m0, t.m1, c, 1, ldc, rest);
     return c;
   }
-  A* const panel = rest;                     /* of rows, one at a time */
-  A* const packed = rest + OWK_MR * g.block; /* of columns, all of the tile's */
+  A* const panels = rest;                                        /* of rows, all of the tile's */
+  A* const packed = rest + owk_round_up(rows, OWK_MR) * g.block; /* of columns, all of the tile's */
+  bool skip[OWK_TILE_ROWS / OWK_MR + 1];
   if (g.k == 0)
     for (int64_t x = 0; x < rows * ldc; ++x) c[x] = 0;
-  const int64_t whole = columns / nr * nr;
+  const int64_t whole = columns / nr * nr, full = rows / OWK_MR * OWK_MR;
   for (int64_t k0 = 0; k0 < g.k; k0 += g.block) {
     const int64_t k1 = owk_least(g.k, k0 + g.block), n = k1 - k0;
     const bool first = k0 == 0;
@@ -596,39 +700,32 @@ static inline const A* owk_gemm_tile(const OwkGemm& g, const OwkTile& t, const L
     if (columns > whole)
       for (int64_t x = whole * n; x < padded * n; ++x) packed[x] = 0;
     owk_panels<A>(right, packed + from * n, nr, t.n0 + from, t.read, k0, k1);
-    bool finite = SPARSE && owk_all_finite<A>(packed + from * n, (padded - from) * n);
+    bool finite = SPARSE && n % OwkVector<A>::lanes == 0 && owk_all_finite<A>(packed + from * n, (padded - from) * n);
     for (int64_t k = 0; line && finite && k < n; ++k) finite = owk_all_finite<A>(line + k * ldb, whole);
-    for (int64_t i = 0; i < rows; i += OWK_MR) {
-      const int64_t have = owk_least(rows - i, OWK_MR), mr = have == 1 ? 1 : have <= OWK_MR / 2 ? OWK_MR / 2 : OWK_MR;
-      if (have < mr)
-        for (int64_t x = 0; x < mr * n; ++x) panel[x] = 0;
-      left(panel, mr, t.m0 + i, t.m0 + i + have, k0, k1);
-      A* const to = c + i * ldc;
-      if (finite && mr == OWK_MR && n % OwkVector<A>::lanes == 0 && owk_all_zero(panel, mr * n)) {
-        if (first)
-          for (int64_t x = 0; x < mr * ldc; ++x) to[x] = 0;
+    owk_panels<A>(left, panels, OWK_MR, t.m0, t.m0 + full, k0, k1);
+    const int64_t rest_rows = rows - full, mr = owk_micro_rows(rest_rows);
+    if (rest_rows < mr)
+      for (int64_t x = 0; x < mr * n; ++x) panels[full * n + x] = 0;
+    if (rest_rows) left(panels + full * n, mr, t.m0 + full, t.m1, k0, k1);
+    for (int64_t i = 0; finite && i < full; i += OWK_MR) skip[i / OWK_MR] = owk_all_zero(panels + i * n, OWK_MR * n);
+    for (int64_t j = 0; j < columns; j += nr) {
+      const bool in_line = line && j < whole;
+      if (in_line && rows == 1) {
+        owk_line<A>(line, ldb, panels, n, whole, packed, c, first);
+        j = whole - nr;
         continue;
       }
-      int64_t j = 0;
-      if (line && mr == 1) {
-        owk_line<A>(line, ldb, panel, n, whole, packed, to, first);
-        j = whole;
-      } else if (line) {
-        for (; j < whole; j += nr) {
-          if (mr == OWK_MR)
-            owk_micro<OWK_MR, 2>(n, panel, line + j, ldb, to + j, ldc, first);
-          else
-            owk_micro<OWK_MR / 2, 2>(n, panel, line + j, ldb, to + j, ldc, first);
+      for (int64_t i = 0; i < rows; i += OWK_MR) {
+        const A* const a = panels + i * n;
+        A* const to = c + i * ldc + j;
+        if (finite && i < full && skip[i / OWK_MR]) {
+          for (int64_t r = 0; first && r < OWK_MR; ++r)
+            for (int64_t x = 0; x < nr; ++x) to[r * ldc + x] = 0;
+        } else if (in_line) {
+          owk_micro_few<2>(i < full ? OWK_MR : mr, n, a, line + j, ldb, to, ldc, first);
+        } else {
+          owk_micro_few<2>(i < full ? OWK_MR : mr, n, a, packed + j * n, nr, to, ldc, first);
         }
-      }
-      for (; j < columns; j += nr) {
-        const A* const b = packed + j * n;
-        if (mr == OWK_MR)
-          owk_micro<OWK_MR, 2>(n, panel, b, nr, to + j, ldc, first);
-        else if (mr == 1)
-          owk_micro<1, 2>(n, panel, b, nr, to + j, ldc, first);
-        else
-          owk_micro<OWK_MR / 2, 2>(n, panel, b, nr, to + j, ldc, first);
       }
     }
   }
