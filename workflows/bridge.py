@@ -21,15 +21,14 @@ from typing import Any
 
 from .. import toolchain
 from ..exceptions import OpTypeError
-from ..generator.bind import bind
-from ..generator.bind_key import Resolved, key_for_call
+from ..generator.bind_key import Resolved
 from ..generator.bound import BindKey, BoundOp, KernelText
 from ..generator.errors import DomainError, OpwrightError, did_you_mean
-from ..generator.normal import normalise, verify
+from ..generator.gradient import NoGradientError, adjoint_of, differentiable, normal
 from ..generator.program.aten import AtenRow
+from ..generator.program.request import GRADIENT, read_gradient, resolve
 from ..generator.spec import AtenEntry, Only, OpSpec, load_spec
 from ..generator.spec_model import MapTarget, OnnxEntry
-from ..generator.types import DType, Operand
 from .catalog import Catalog, catalog, load_row, row_of
 from .workbench import Workbench, targets_of
 
@@ -53,55 +52,6 @@ Answer = dict[str, Any]
 
 class NotProvenError(OpwrightError):
     """An operator is asked for that the judge has not proven."""
-
-
-def normal(spec: OpSpec, key: BindKey) -> BoundOp:
-    """Spec → Bound → Normal, verified."""
-    op = normalise(bind(spec, key))
-    verify(op)
-    return op
-
-
-def differentiable(spec: OpSpec, key: BindKey) -> tuple[str, ...]:
-    """The inputs whose gradient the spec promises at this key; empty when it has none there."""
-    g = spec.grad
-    if g is None or g.none is not None or not (g.derive or g.compute is not None):
-        return ()
-    types, lengths, present = dict(key.types), dict(key.lengths), dict(key.present)
-
-    def counts(name: str) -> bool:
-        t = spec.inputs[name]
-        there = lengths.get(name, 0) > 0 if t.is_list else present.get(name, True)
-        return there and DType(types.get(t.dtype, t.dtype)).is_float
-
-    return tuple(n for n in g.wrt if counts(n))
-
-
-def adjoint_of(spec: OpSpec, key: BindKey) -> BoundOp:
-    """The gradient's program at a key, as Normal: declared where the spec declares it, else derived."""
-    from ..generator.bind import bind_grad
-    from ..generator.grad import adjoint
-
-    g = spec.grad
-    wrt = differentiable(spec, key)
-    if g is None or not wrt:
-        reason = (
-            g.none
-            if g is not None and g.none
-            else "it promises none for these dtypes"
-            if g
-            else "its spec has no `grad`"
-        )
-        raise NoGradientError(f"`{spec.op}` has no gradient: {reason}", place=spec.place)
-    if g.compute is not None:
-        op = normalise(bind_grad(spec, key))
-        verify(op)
-        return op
-    return adjoint(normal(spec, key), wrt, g.save)
-
-
-class NoGradientError(OpwrightError):
-    """The gradient is asked for of an operator that has none."""
 
 
 # ---- what the runtime knows of an operator ------------------------------------------------------------------------
@@ -244,7 +194,11 @@ class Bridge:
         """The text of the adjoint.  Raises `NoGradientError`, `SpecError`."""
         from ..generator.emit import emit
 
-        return emit(adjoint_of(spec, key), dialect or self.dialect)
+        at = (spec.meaning_hash(), repr(spec.lower), GRADIENT + (dialect or self.dialect), key)
+        with self._lock:
+            if at not in self._texts:
+                self._texts[at] = emit(adjoint_of(spec, key), dialect or self.dialect)
+            return self._texts[at]
 
     # ---- the miss hook
 
@@ -258,13 +212,25 @@ class Bridge:
 
     def resolve_many(self, requests: Sequence[Request]) -> list[Answer]:
         """Answers to the runtime's requests, in order; all libraries are built at once."""
-        wanted = [self.wanted(r) for r in requests]
-        texts = [self.text(w.spec, w.resolved.key) for w in wanted]
-        libraries = self.libraries(texts)
+        found = [self._answering(r) for r in requests]
+        libraries = self.libraries([text for text, _ in found])
         return [
-            {"library": str(path), "row": text.row, "casts": list(w.casts)}
-            for w, text, path in zip(wanted, texts, libraries, strict=True)
+            {"library": str(path), "row": text.row, "casts": list(casts)}
+            for (text, casts), path in zip(found, libraries, strict=True)
         ]
+
+    def _answering(self, request: Request) -> tuple[KernelText, Sequence[str | None]]:
+        """The text that answers a request, and the casts of the call's flat inputs."""
+        if not str(request["op"]).startswith(GRADIENT):
+            wanted = self.wanted(request)
+            return self.text(wanted.spec, wanted.resolved.key), wanted.casts
+        try:
+            forward = read_gradient(Path(str(request["group"])), str(request["op"]))
+        except ValueError as error:
+            raise NotProvenError(str(error), hint="write the training program again") from error
+        wanted = self.wanted(forward)
+        text = self.gradient_text(wanted.spec, wanted.resolved.key)
+        return text, _casts(request, text.row)
 
     def wanted(self, request: Request) -> Wanted:
         """The spec and key of a request."""
@@ -273,26 +239,7 @@ class Bridge:
     @staticmethod
     def resolve(spec: OpSpec, request: Request) -> Wanted:
         """The key of a request to this spec.  Raises `DomainError` where the spec does not admit it."""
-        inputs: dict[str, Operand | Sequence[Operand] | None] = {}
-        order: list[str | None] = []  # flat names in call order, None: absent
-        if len(request["inputs"]) != len(spec.inputs):  # a group's spec and its caller lie in different files
-            raise DomainError(
-                f"`{spec.op}` has {len(spec.inputs)} inputs, the call gives {len(request['inputs'])}",
-                place=spec.place,
-            )
-        for name, given in zip(spec.inputs, request["inputs"], strict=True):
-            if isinstance(given, list):
-                inputs[name] = [_operand(g) for g in given]
-                order += [f"{name}.{k}" for k in range(len(given))]
-            else:
-                inputs[name] = None if given is None else _operand(given)
-                order.append(None if given is None else name)
-        attrs = {a.name: request["attrs"][a.name] for a in spec.attrs.values() if a.name in request["attrs"]}
-        resolved = key_for_call(spec, inputs, attrs)
-        casts = tuple(
-            resolved.casts[n].value if n is not None and n in resolved.casts else None for n in order
-        )
-        return Wanted(spec, resolved, casts)
+        return Wanted(spec, *resolve(spec, request))
 
     def spec_of(self, request: Request) -> OpSpec:
         """The spec that a request means: of a program folder, or one that may serve."""
@@ -353,8 +300,18 @@ class Bridge:
         registry.set_miss_hook(self)
 
 
-def _operand(given: Mapping[str, Any]) -> Operand:
-    return Operand(DType(given["dtype"]), int(given["rank"]), bool(given["weak"]))
+def _casts(request: Request, row: Mapping[str, Any]) -> list[str | None]:
+    """Per flat input of a call the dtype that its kernel takes, where the call gives another."""
+    wanted = iter(row["inputs"])
+    out: list[str | None] = []
+    for given in request["inputs"]:
+        if given is None:
+            out.append(None)
+            continue
+        dtype = next(wanted)["dtype"]
+        for one in given if isinstance(given, list) else [given]:
+            out.append(None if one["dtype"] == dtype and not one["weak"] else str(dtype))
+    return out
 
 
 class Emitted:

@@ -6,8 +6,10 @@
     validated    operators without evidence are judged in full, and accepted                  L1
     composed     fused, its groups judged, kernels built, the program folder written
     parity       run where importing torch fails, compared with what eager said               L2
-    half         the same in bf16, beside PyTorch's own bf16; its failure leaves L2 as it is  L3
+    half         the same in bf16, beside PyTorch's own bf16                                  L3
+    training     differentiated: gradients of all weights, ten steps of AdamW                 L5
 
+What fails after parity leaves L2 as it is.
 The attempt is appended to the records (records.py), failures too.  Machine's faults are no attempt.
 May import: everything.  To add a stage: a method of `_Run`, its name in `STAGES`, and its level in `levels`.
 """
@@ -18,7 +20,7 @@ import contextlib
 import re
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,15 +30,16 @@ import click
 from .. import __version__, toolchain
 from ..errors import EXIT_FAILED, EXIT_MACHINE, EXIT_OK, OpwrightError, Place
 from ..generator.errors import JudgedError, SpecError
+from ..generator.gradient import NoGradientError
 from ..generator.program.capture_run import Captured, Spawn, run_worker
-from ..generator.program.folder import read_folder, write_folder
+from ..generator.program.folder import local_file, read_folder, write_folder
 from ..generator.program.fuse import Fused, fuse
-from ..generator.program.intexpr import IntExpr
-from ..generator.program.ir import Arg, Call, Program, ScalarArg
+from ..generator.program.ir import Program
 from ..generator.program.models import TargetError, target_kind
 from ..generator.program.records import SENSITIVE
+from ..generator.program.request import GRADIENT, request_of
+from ..generator.program.training import training_program
 from ..generator.spec import load_spec_text
-from ..generator.types import default_dtype
 from . import console, records
 from .accept import Job, judge_all, record
 from .bridge import Bridge, aten_rows
@@ -44,17 +47,22 @@ from .command import command, json_option, seed_option
 from .console import Progress
 from .half import Half, judge_half
 from .parity import Parity, judge_parity, run_child
-from .records import LEVELS, Attempt
+from .records import LEVELS, UNMEASURED, Attempt
+from .training import judge_training
 from .workbench import Workbench
 
 __all__ = ["STAGES", "Result", "Trial", "enable", "enable_target", "missing_of", "request_of"]
 
-STAGES = ("captured", "inventoried", "supplied", "validated", "composed", "parity")
+STAGES = ("captured", "inventoried", "supplied", "validated", "composed", "parity", "half", "training")
+#: The stages after parity, and the level that each decides.
+FURTHER = {"half": "L3", "training": "L5"}
 #: Seconds that a model's own code gets to be captured in.
 CAPTURE_LIMIT = 600.0
-_LATER = "not measured by this version"
+_LATER = f"{UNMEASURED} by this version"
 #: Of the disturbances of single nodes: seen, all, and seen by the outputs alone.
 _SEEN = ("detected", "total", "by_outputs")
+#: Of a comparison: the largest error, the bound on it, and eager's own error.
+_ERROR = ("max", "bound", "eager")
 
 
 class EnableError(JudgedError):
@@ -66,32 +74,6 @@ class TargetNameError(OpwrightError):
 
 
 # ---- what a call asks for ------------------------------------------------------------------------------------------
-
-
-def request_of(program: Program, call: Call) -> dict[str, Any]:
-    """The request that the call makes to the runtime's miss hook; what is known only at run time is a plain 1."""
-
-    def one(a: Arg) -> Any:
-        if a is None:
-            return None
-        if isinstance(a, tuple):
-            return [one(x) for x in a]
-        if isinstance(a, ScalarArg):
-            value = 1 if isinstance(a.value, IntExpr) else a.value
-            return {"dtype": default_dtype(value).value, "rank": 0, "weak": True}
-        v = program.values[a]
-        return {"dtype": v.dtype.value, "rank": v.rank, "weak": False}
-
-    def plain(v: Any) -> Any:
-        if isinstance(v, IntExpr):
-            return 1
-        return [plain(x) for x in v] if isinstance(v, tuple) else v
-
-    return {
-        "op": call.op,
-        "inputs": [one(a) for a in call.inputs],
-        "attrs": {k: plain(v) for k, v in call.attrs.items()},
-    }
 
 
 @dataclass(frozen=True)
@@ -157,6 +139,7 @@ class Result:
     missing: list[Missing] = field(default_factory=list)
     error: dict[str, float] = field(default_factory=dict)
     half: dict[str, float] = field(default_factory=dict)
+    training: dict[str, Any] = field(default_factory=dict)
     sensitivity: dict[str, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     hashes: dict[str, str] = field(default_factory=dict)
@@ -174,8 +157,7 @@ class Result:
 
     @property
     def level(self) -> str | None:
-        held = [n for k, n in enumerate(LEVELS) if all(self.levels[m] is True for m in LEVELS[: k + 1])]
-        return held[-1] if held else None
+        return records.highest(self.levels, self.reasons)
 
     def to_json(self) -> dict[str, Any]:
         """The face (issue 2)."""
@@ -193,8 +175,13 @@ class Result:
                 "supplied": list(self.supplied),
                 "missing": [m.to_json() for m in self.missing],
             },
-            "error": {k: _finite(self.error.get(k)) for k in ("max", "bound", "eager")},
-            "half": {k: _finite(self.half.get(k)) for k in ("max", "bound", "eager")},
+            "error": {k: _finite(self.error.get(k)) for k in _ERROR},
+            "half": {k: _finite(self.half.get(k)) for k in _ERROR},
+            "training": {
+                "gradients": self.training.get("gradients", 0),
+                "error": {k: _finite(self.training.get("error", {}).get(k)) for k in _ERROR},
+                "losses": {k: _finite(self.training.get("losses", {}).get(k)) for k in _ERROR},
+            },
             "sensitivity": {k: self.sensitivity.get(k) for k in _SEEN}
             | {"observed": len(self.sensitivity.get("observed", ()))},
             "seconds": {k: round(v, 3) for k, v in self.seconds.items()},
@@ -252,7 +239,7 @@ class Trial:
     """How an attempt differs from a person's: it ends after the stage `until`; operators without evidence serve and
     are listed in the result, which then holds no more than L0; `spawn` starts the capturing child."""
 
-    until: str = STAGES[-1]
+    until: str = "parity"
     spawn: Spawn | None = None
 
 
@@ -268,6 +255,7 @@ class _Run:
         seed: int,
         progress: Progress,
         trial: Trial | None = None,
+        until: str = STAGES[-1],
     ) -> None:
         self.bench, self.target, self.work, self.out, self.seed, self.progress = (
             bench,
@@ -278,6 +266,7 @@ class _Run:
             progress,
         )
         self.trial = trial
+        self.until = trial.until if trial is not None else until
         self.timeout = CAPTURE_LIMIT
         self.bridge = Bridge(bench)
         self.result = Result(architecture_of(target), "cpu", "f32")
@@ -308,26 +297,43 @@ class _Run:
 
     def run(self) -> None:
         """All stages.  What fails is in the result; a machine's fault is raised."""
-        steps = (self.capture, self.inventory, self.supply, self.validate, self.compose, self.parity)
+        steps = (
+            self.capture,
+            self.inventory,
+            self.supply,
+            self.validate,
+            self.compose,
+            self.parity,
+            self.half,
+            self.training,
+        )
         try:
             for name, step in zip(STAGES, steps, strict=True):
+                if name in FURTHER and not self.reaches(name):
+                    continue
                 step()
                 self.result.reached = name
-                if self.trial is not None and name == self.trial.until:
+                if name == self.until:
                     break
-            if self.trial is None:
-                self.half()
         except JudgedError as error:
             self.result.cause = error
         finally:
-            for level in LEVELS[3:]:
-                if self.result.levels[level] is None:
-                    self.result.reasons.setdefault(level, _LATER)
+            self.explain_unmeasured()
 
-    @property
-    def compares(self) -> bool:
-        """Whether this attempt gets as far as comparing."""
-        return self.trial is None or self.trial.until == STAGES[-1]
+    def explain_unmeasured(self) -> None:
+        """A reason for each level that this attempt says nothing of."""
+        r = self.result
+        of = {level: stage for stage, level in FURTHER.items()}
+        for level in LEVELS[3:]:
+            if r.levels[level] is None and level not in r.reasons:
+                short = level in of and not r.failed and not self.reaches(of[level])
+                r.reasons[level] = f"{UNMEASURED}: ended after {self.until}" if short else _LATER
+
+    def reaches(self, stage: str) -> bool:
+        """Whether this attempt is to go through that stage: of those after parity, a trial only through its last."""
+        if self.trial is not None and stage in FURTHER:
+            return stage == self.until
+        return STAGES.index(stage) <= STAGES.index(self.until)
 
     # ---- the stages
 
@@ -345,9 +351,10 @@ class _Run:
                     further=True,
                     report=lambda stage, s: self.progress.step(f"captured: {stage} {s:.1f} s"),
                     spawn=self.trial.spawn if self.trial else None,
-                    records=2 if self.compares else 0,
-                    sensitivity=self.compares,
-                    half=self.trial is None,
+                    records=2 if self.reaches("parity") else 0,
+                    sensitivity=self.reaches("parity"),
+                    half=self.reaches("half"),
+                    training=self.reaches("training"),
                 )
             except OpwrightError as error:
                 r.reasons["L0"] = error.message
@@ -466,10 +473,10 @@ class _Run:
         requests: dict[str, dict[str, Any]] = {}
         for call in program.calls:
             asked = request_of(program, call)
-            if call.op.startswith("group:"):
-                asked["group"] = str(folder / "groups" / f"{call.op.removeprefix('group:')}.yaml")
+            if local := local_file(call.op):
+                asked["group"] = str(folder / local)
             requests.setdefault(repr(asked), asked)
-        for name in self.result.needed:
+        for name in {*self.result.needed, *(c.op for c in program.calls if ":" not in c.op)}:
             self.bridge.admit(self.bench.registry.get(name))
         found = self.bridge.resolve_many(list(requests.values()))
         return len({a["row"]["symbol"] for a in found})
@@ -523,26 +530,69 @@ class _Run:
             by = f" by the outputs and {inner} inner values" if inner else ""
             said.append(f"sees {r.sensitivity['detected']} of {r.sensitivity['total']} disturbances{by}")
 
-    def half(self) -> None:
-        """L3.  What stands in its way is its reason, and takes nothing from L2."""
-        assert self.captured is not None
-        r = self.result
+    def further(self, stage: str, work: Callable[[], str]) -> None:
+        """A stage after parity: `work` decides its level and gives what to say of it.  What stands in its way is the
+        level's reason, and takes nothing from L2."""
+        r, level = self.result, FURTHER[stage]
         begun = time.perf_counter()
-        self.progress.step("half")
+        self.progress.step(stage)
         try:
-            found = self.in_half()
+            said = work()
         except OpwrightError as error:
             if error.exit_code == EXIT_MACHINE:
                 raise
-            found = Half(False, error.message)
-        r.levels["L3"], r.half = found.held, dict(found.error)
+            r.levels[level], said = False, error.message
+        if not r.levels[level]:
+            r.reasons[level] = said
+        r.seconds[stage] = time.perf_counter() - begun
+        self.progress.done(f"{stage:<12} {r.seconds[stage]:6.1f} s  {said}")
+
+    def unproven(self, program: Program) -> list[str]:
+        """Operators of a program that may not serve."""
+        names = {c.op for c in program.calls if not c.op.startswith(GRADIENT)} - set(self.admitted)
+        return sorted(n for n in names if not self.bench.is_proven(self.bench.registry.get(n)))
+
+    def training(self) -> None:
+        self.further("training", self.trained)
+
+    def trained(self) -> str:
+        """The training program, of the program before it was fused, on the records of L2."""
+        assert self.captured is not None and self.folder is not None
+        r = self.result
+        if why := self.captured.facts.get("training"):
+            return str(why)
+        try:
+            t = training_program(self.captured.program, self.bench.registry.get)
+        except NoGradientError as error:
+            return error.message
+        if unproven := self.unproven(t.program):
+            return f"not accepted: {', '.join(unproven)}"
+        at = self.folder / "training"
+        write_folder(at, t.program, t.tensors(self.captured.folder.tensors()), None, t.grads)
+        self.progress.step("training: building kernels")
+        self.build(t.program, at)
+        ran = self.work / "ran-training"
+        run_child(at, self.captured.path / "records", ran, admit=self.admitted, module="training_child")
+        found = judge_training(self.captured.path / "records", ran)
+        r.levels["L5"] = found.held
+        r.training = {"gradients": found.gradients, "error": found.error, "losses": found.losses}
         if not found.held:
-            r.reasons["L3"] = found.reason
-        r.seconds["half"] = time.perf_counter() - begun
-        said = found.reason or "error {max:.3g} of at most {bound:.3g} (PyTorch's own {eager:.3g})".format(
+            return found.reason
+        return (
+            "error of {gradients} gradients {error[max]:.3g} of at most {error[bound]:.3g}, of losses {losses[max]:.3g}"
+            " of at most {losses[bound]:.3g}".format(**r.training)
+        )
+
+    def half(self) -> None:
+        self.further("half", self.halved)
+
+    def halved(self) -> str:
+        r = self.result
+        found = self.in_half()
+        r.levels["L3"], r.half = found.held, dict(found.error)
+        return found.reason or "error {max:.3g} of at most {bound:.3g} (PyTorch's own {eager:.3g})".format(
             **r.half
         )
-        self.progress.done(f"{'half':<12} {r.seconds['half']:6.1f} s  {said}")
 
     def in_half(self) -> Half:
         """The program in bf16, built without groups, and run as that of L2 was."""
@@ -554,14 +604,11 @@ class _Run:
         missing = missing_of(self.bench, self.bridge, folder.program)
         if missing:
             return Half(False, "; ".join(f"{m.op} at {m.site}: {m.why}" for m in missing[:3]))
-        unproven = sorted(
-            {c.op for c in folder.program.calls if not self.bench.is_proven(self.bench.registry.get(c.op))}
-        )
-        if unproven:
+        if unproven := self.unproven(folder.program):
             return Half(False, f"not accepted: {', '.join(unproven)}")
         self.progress.step("half: building kernels")
         self.build(folder.program, at / "program")
-        run_child(at / "program", at / "records", self.work / "ran-half")
+        run_child(at / "program", at / "records", self.work / "ran-half", admit=self.admitted)
         return judge_half(at / "records", self.work / "ran-half")
 
 
@@ -655,12 +702,13 @@ def enable_target(
     keep_work: Path | None = None,
     trial: Trial | None = None,
     timeout: float = CAPTURE_LIMIT,
+    until: str = STAGES[-1],
 ) -> Result:
     """One attempt; its outcome.  Raises only for a target that is none, and what the machine lacks."""
     toolchain.find_compiler()  # before minutes of work
     with tempfile.TemporaryDirectory(prefix="opwright-enable-") as scratch:
         work = keep_work or Path(scratch)
-        run = _Run(bench, target, work, out, seed, progress, trial)
+        run = _Run(bench, target, work, out, seed, progress, trial, until)
         run.timeout = timeout
         try:
             run.run()
@@ -710,8 +758,9 @@ def print_result(r: Result) -> None:
     held = r.level or "nothing"
     total = sum(r.seconds.values())
     console.say(f"{r.architecture} on {r.target} in {r.dtype}: {held} held, {total:.1f} s")
-    for name in LEVELS[:4]:
-        if r.levels[name] is False:
+    for name in LEVELS[:6]:
+        why = r.reasons.get(name, "")
+        if r.levels[name] is False or (r.levels[name] is None and why and not why.startswith(UNMEASURED)):
             console.say(f"  {name}: {r.reasons.get(name, 'not held')}")
     if r.program is not None and r.levels["L2"]:
         console.say(f"  run it: opwright run {_short(r.program)}")
@@ -757,6 +806,13 @@ def _short(path: Path) -> str:
     metavar="SECONDS",
     help="How long the model's code may take to be captured.",
 )
+@click.option(
+    "--until",
+    type=click.Choice(STAGES),
+    default=STAGES[-1],
+    show_default=True,
+    help="The stage to end after.",
+)
 @seed_option
 @json_option
 def enable(
@@ -765,6 +821,7 @@ def enable(
     no_record: bool,
     keep_work: Path | None,
     timeout: float,
+    until: str,
     seed: int | None,
     as_json: bool,
 ) -> int:
@@ -778,7 +835,14 @@ def enable(
     at = records.now()
     with console.progress(f"enabling {target}", quiet=as_json) as progress:
         result = enable_target(
-            bench, target, progress, out=out, seed=seed or 0, keep_work=keep_work, timeout=timeout
+            bench,
+            target,
+            progress,
+            out=out,
+            seed=seed or 0,
+            keep_work=keep_work,
+            timeout=timeout,
+            until=until,
         )
     written = None if no_record else remember(bench, result, at)
     if as_json:

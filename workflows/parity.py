@@ -221,16 +221,22 @@ class Parity:
 
 
 def run_child(
-    folder: Path, records: Path, out: Path, timeout: float = 600.0, admit: Sequence[str] = ()
+    folder: Path,
+    records: Path,
+    out: Path,
+    timeout: float = 600.0,
+    admit: Sequence[str] = (),
+    module: str = "parity_child",
 ) -> dict[str, float]:
     """Run the folder on the records in a process where importing torch fails; seconds by stage.  Raises what the
-    child raised, as one error.  `admit`: operators that may serve there without evidence (a trial, no attempt)."""
+    child raised, as one error.  `admit`: operators that may serve there without evidence (a trial, no attempt).
+    `module`: which child of ours, of the same arguments."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(("TORCH", "PYTORCH"))}
     env["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
     command = [
         sys.executable,
         "-m",
-        f"{__package__}.parity_child",
+        f"{__package__}.{module}",
         str(folder),
         str(records),
         str(out),
@@ -342,11 +348,11 @@ def _compared(
                 (name, 0.0 if same else np.inf, {"max": 0.0 if same else np.inf, "bound": 0.0, "eager": 0.0})
             )
             continue
-        rows.append((name, *_float_rule(have, want32[name], wide)))
+        rows.append((name, *float_rule(have, want32[name], wide)))
     return rows
 
 
-def _float_rule(got: Array, f32: Array, f64: Array) -> tuple[float, dict[str, float]]:
+def float_rule(got: Array, f32: Array, f64: Array) -> tuple[float, dict[str, float]]:
     """error vs f64 eager ≤ 4 × eager f32's own + 8 u max|y|"""
     if not f64.size:
         return 0.0, {"max": 0.0, "bound": 0.0, "eager": 0.0}

@@ -17,9 +17,9 @@ import importlib.abc
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 
 class _Blocker(importlib.abc.MetaPathFinder):
@@ -39,14 +39,20 @@ def block() -> None:
     sys.meta_path.insert(0, _Blocker())
 
 
-def main(argv: Sequence[str]) -> int:
+#: What such a process does: with the program folder, the records, the folder for what comes out, and operators that
+#: serve although nothing proves them.
+Work: TypeAlias = "Callable[[Path, Path, Path, Sequence[str]], None]"
+
+
+def child(argv: Sequence[str], work: Work) -> int:
+    """Run `work` where torch cannot be imported; the exit status.  What it raises is `OUT/error.json`."""
     block()
     from ..errors import OpwrightError
 
     folder, records, out = (Path(a) for a in argv[:3])
     out.mkdir(parents=True, exist_ok=True)
     try:
-        _work(folder, records, out, argv[3:])
+        work(folder, records, out, argv[3:])
     except OpwrightError as error:
         return _failed(out, error.to_json(), error.exit_code)
     except MemoryError:
@@ -77,7 +83,7 @@ def _work(folder: Path, records: Path, out: Path, admit: Sequence[str]) -> None:
     program = read_folder(folder).program
     begun = time.perf_counter()
     loaded = Loaded.load(folder)
-    _say("load", time.perf_counter() - begun)
+    say("load", time.perf_counter() - begun)
     for path in sorted(p for p in records.iterdir() if p.is_dir()):
         target = out / path.name
         target.mkdir(exist_ok=True)
@@ -86,12 +92,12 @@ def _work(folder: Path, records: Path, out: Path, admit: Sequence[str]) -> None:
             loaded = Loaded.load(folder)
         begun = time.perf_counter()
         results = _run(program, loaded, path, target, inputs)
-        _say("run", time.perf_counter() - begun)
+        say("run", time.perf_counter() - begun)
         write_tensors(target / "outputs.safetensors", results)
         values = dict(read_tensors(path / "values.safetensors"))
         begun = time.perf_counter()
         write_tensors(target / "calls.safetensors", _calls(program, loaded, inputs, values))
-        _say("calls", time.perf_counter() - begun)
+        say("calls", time.perf_counter() - begun)
 
 
 def _run(program: Any, loaded: Any, record: Path, target: Path, inputs: Mapping[str, Any]) -> Any:
@@ -108,7 +114,7 @@ def _run(program: Any, loaded: Any, record: Path, target: Path, inputs: Mapping[
     def keep(call: Any) -> None:
         for value, tensor in zip(out_of[call.id], call.outputs, strict=True):
             if value in names:
-                inner[value] = _array(tensor)
+                inner[value] = array(tensor)
 
     if program.state:
         results = run_twice(program, loaded, inputs, keep)
@@ -120,7 +126,7 @@ def _run(program: Any, loaded: Any, record: Path, target: Path, inputs: Mapping[
 
 def outputs(results: Mapping[str, Any]) -> dict[str, Any]:
     """A run's outputs as arrays."""
-    return {n: _array(t) for n, t in results.items()}
+    return {n: array(t) for n, t in results.items()}
 
 
 def run_twice(program: Any, loaded: Any, inputs: Mapping[str, Any], keep: Any = None) -> dict[str, Any]:
@@ -128,7 +134,7 @@ def run_twice(program: Any, loaded: Any, inputs: Mapping[str, Any], keep: Any = 
     state.  `keep` hears the calls of the first."""
     out: dict[str, Any] = {}
     for turn in ("", "@2"):
-        own = {n: _array(t) for n, t in inputs.items()}  # a run writes the inputs that are state
+        own = {n: array(t) for n, t in inputs.items()}  # a run writes the inputs that are state
         debug = keep is not None and not turn
         results = loaded.run_debug(own, on_call=keep).outputs if debug else loaded.run(own)
         out |= {f"{n}{turn}": t for n, t in outputs(results).items()}
@@ -136,11 +142,13 @@ def run_twice(program: Any, loaded: Any, inputs: Mapping[str, Any], keep: Any = 
     return out
 
 
-def _say(stage: str, seconds: float) -> None:
+def say(stage: str, seconds: float) -> None:
+    """A line for the parent: what a stage took."""
     print(json.dumps({"stage": stage, "seconds": round(seconds, 4)}), flush=True)
 
 
-def _array(t: Any) -> Any:
+def array(t: Any) -> Any:
+    """A tensor of the runtime as an array of its own."""
     import numpy as np
 
     return np.array(
@@ -160,9 +168,9 @@ def _calls(program: Any, loaded: Any, inputs: Mapping[str, Any], values: Mapping
             continue
         for k, t in enumerate(loaded.run_call(call.id, given, env)):
             if call.out[k] is not None:
-                out[f"{call.id}.{k}"] = _array(t)
+                out[f"{call.id}.{k}"] = array(t)
     return out
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(child(sys.argv[1:], _work))

@@ -31,6 +31,7 @@ __all__ = [
     "Standing",
     "append",
     "file_of",
+    "highest",
     "load",
     "load_all",
     "now",
@@ -90,12 +91,7 @@ class Attempt:
     @property
     def level(self) -> str | None:
         """The highest level that holds together with all below it."""
-        best = None
-        for name in LEVELS:
-            if self.levels.get(name) is not True:
-                break
-            best = name
-        return best
+        return highest(self.levels, self.reasons)
 
     def to_data(self) -> dict[str, Any]:
         """Plain data for YAML: what is empty is left out, but for levels."""
@@ -118,16 +114,27 @@ class Attempt:
         return cls(**{k: v for k, v in data.items() if k in known})
 
 
-def supports(a: Attempt) -> bool:
-    """Whether an attempt holds what "supported" means: L0 to L3, and L4 where the model generates.
+def highest(levels: Mapping[str, bool | None], reasons: Mapping[str, str]) -> str | None:
+    """The highest level that holds together with all below it; L4 stands in no way where it does not apply."""
+    best = None
+    for name in LEVELS:
+        if levels.get(name) is True:
+            best = name
+        elif name != "L4" or not _does_not_apply(levels, reasons):
+            break
+    return best
 
-    A level that is null because it does not apply says why not; one that was not measured is not held.
-    """
+
+def _does_not_apply(levels: Mapping[str, bool | None], reasons: Mapping[str, str]) -> bool:
+    """Of L4: a level that is null because it does not apply says why not; one that was not measured is not held."""
+    return levels.get("L4") is None and not reasons.get("L4", UNMEASURED).startswith(UNMEASURED)
+
+
+def supports(a: Attempt) -> bool:
+    """Whether an attempt holds what "supported" means: L0 to L3, and L4 where the model generates."""
     if (a.level or "") < "L3":
         return False
-    return a.levels.get("L4") is True or (
-        a.levels.get("L4") is None and not a.reasons.get("L4", UNMEASURED).startswith(UNMEASURED)
-    )
+    return a.levels.get("L4") is True or _does_not_apply(a.levels, a.reasons)
 
 
 def _plain(value: Any) -> Any:

@@ -50,6 +50,8 @@ STAGE_WORDS = {
     "validated": "judge what is new",
     "composed": "fuse, compile, plan memory",
     "parity": "compare with PyTorch",
+    "half": "the same in bf16",
+    "training": "gradients and steps of AdamW",
 }
 
 

@@ -27,7 +27,7 @@ import click
 from ..errors import EXIT_FAILED, EXIT_OK, OpwrightError
 from . import console
 from .command import command, jobs_option
-from .enable import STAGES, Trial, enable_target
+from .enable import FURTHER, STAGES, Trial, enable_target
 from .forked import Forked
 from .workbench import Workbench
 
@@ -124,6 +124,8 @@ def _trial(bench: Workbench, target: str, until: str) -> Row:
     failed, _, message = r.failed.partition(": ")
     if not failed and r.reached != until:
         failed, message = STAGES[STAGES.index(r.reached) + 1 if r.reached else 0], str(r.cause)
+    if not failed and until in FURTHER and not r.levels[FURTHER[until]]:
+        failed, message = until, r.reasons.get(FURTHER[until], "")
     return Row(
         target,
         r.reached,
@@ -253,7 +255,9 @@ def table(rows: Sequence[Row], until: str) -> str:
 
 @command("sweep", example=["opwright sweep --until supplied -j 2", "opwright sweep llama t5 swin"])
 @click.argument("targets", nargs=-1)
-@click.option("--until", type=click.Choice(STAGES), default=STAGES[-1], help="The stage to end after.")
+@click.option(
+    "--until", type=click.Choice(STAGES), default="parity", show_default=True, help="The stage to end after."
+)
 @click.option("--again", is_flag=True, help="Run those again that are there already.")
 @click.option("--failed", is_flag=True, help="Run those again that did not pass.")
 @click.option(

@@ -63,6 +63,7 @@ def run_worker(
     sensitivity: bool = True,
     further: bool = False,
     half: bool = False,
+    training: bool = False,
     report: Callable[[str, float], None] | None = None,
     wrap: Callable[[list[str]], list[str]] | None = None,
     spawn: Spawn | None = None,
@@ -96,6 +97,8 @@ def run_worker(
             command.append("--further")
         if half:
             command.append("--half")
+        if training:
+            command.append("--training")
         if table is not None:
             (temporary / "table.json").write_text(table_dumps(table), encoding="utf-8")
             command += ["--table", str(temporary / "table.json")]

@@ -36,6 +36,7 @@ from .explain import explain
 from .folder import write_folder, write_tensors
 from .half import record_half
 from .inventory import inventory
+from .training_record import record_training
 
 RECORDS = 2
 #: How often inputs are drawn until f32 and f64 take the same decisions (which keypoints, which expert).
@@ -71,6 +72,7 @@ def work(
     sensitive: bool = True,
     further: bool = False,
     half: bool = False,
+    training: bool = False,
     clock: Clock | None = None,
 ) -> dict[str, Any]:
     """Capture `target` into the folder `out`; the facts that `capture.json` holds."""
@@ -123,8 +125,14 @@ def work(
             write_tensors(
                 out / "records" / str(k) / "inner_f64.safetensors", {v: wide[v] for v in found["observed"]}
             )
+    if training:
+        facts["training"] = clock(
+            "training", lambda: _without(lambda: record_training(model, captured, out / "records", seed))
+        )
     if half:
-        facts["half"] = _half(model, table, out / "half", seed, further, clock)
+        facts["half"] = _without(
+            lambda: record_half(model, table, out / "half", seed=seed, further=further, clock=clock)
+        )
     facts["seconds"] = clock.seconds
     (out / "capture.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")
     return facts
@@ -211,10 +219,10 @@ def _sensitivity(
     }
 
 
-def _half(model: models.Model, table: AtenTable, out: Path, seed: int, further: bool, clock: Clock) -> str:
-    """Record the model in bf16; why not, empty when it was done.  It never costs the capture itself."""
+def _without(record: Callable[[], None]) -> str:
+    """Record what a further level needs; why not, empty when it was done.  It never costs the capture itself."""
     try:
-        record_half(model, table, out, seed=seed, further=further, clock=clock)
+        record()
     except MachineError:
         raise
     except OpwrightError as e:
@@ -239,6 +247,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--no-sensitivity", action="store_true")
     parser.add_argument("--further", action="store_true", help="decompose what the table does not claim")
     parser.add_argument("--half", action="store_true", help="record the model in bf16 as well")
+    parser.add_argument("--training", action="store_true", help="record gradients and steps of AdamW")
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="a line of JSON for each stage")
     options = parser.parse_args(argv)
@@ -263,6 +272,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             sensitive=not options.no_sensitivity,
             further=options.further,
             half=options.half,
+            training=options.training,
             clock=clock,
         )
     except OpwrightError as e:

@@ -37,6 +37,7 @@ __all__ = [
     "Folder",
     "FolderError",
     "TensorInfo",
+    "local_file",
     "read_folder",
     "read_tensors",
     "tensor_infos",
@@ -60,7 +61,9 @@ _SAFE = {
     DType.C128: "C128",
 }
 _FROM_SAFE = {v: k for k, v in _SAFE.items()}
-_GROUP = re.compile(r"group:([0-9a-f]{8,64})\Z")
+#: What is local to a program: where its files lie, by what the names of its ops begin with.
+_LOCAL = {"group": ("groups", ".yaml"), "grad": ("grads", ".json")}
+_HASH = re.compile(r"[0-9a-f]{8,64}\Z")
 MAX_HEADER = 100 << 20
 
 
@@ -217,6 +220,7 @@ class Folder:
     path: Path
     program: Program
     groups: Mapping[str, str] = field(default_factory=dict)
+    grads: Mapping[str, str] = field(default_factory=dict)
 
     def tensors(self) -> dict[str, Any]:
         """Weights and constants by name, mapped from the file; ties resolved."""
@@ -259,9 +263,14 @@ def replace_folder(new: Path, path: Path) -> None:
 
 
 def write_folder(
-    path: Path | str, program: Program, tensors: Mapping[str, Any], groups: Mapping[str, str] | None = None
+    path: Path | str,
+    program: Program,
+    tensors: Mapping[str, Any],
+    groups: Mapping[str, str] | None = None,
+    grads: Mapping[str, str] | None = None,
 ) -> None:
-    """Write the folder.  `tensors` by weight and constant name (ties need none); `groups`: hash → text of its spec.
+    """Write the folder.  `tensors` by weight and constant name (ties need none); `groups`: hash → text of its spec;
+    `grads`: hash → text of the request whose gradient it is.
 
     Raises `FolderError` where they do not fit the program,
     `MalformedProgram` where the program does not hold together.
@@ -271,15 +280,20 @@ def write_folder(
     lacking = sorted(needed.keys() - tensors.keys())
     if lacking:
         raise FolderError(f"no tensor for {', '.join(lacking[:5])}")
-    wanted = group_hashes(program)
-    if wanted - (groups or {}).keys():
-        raise FolderError(f"no spec for the groups {', '.join(sorted(wanted - (groups or {}).keys()))}")
+    local: dict[str, Mapping[str, str]] = {"group": groups or {}, "grad": grads or {}}
+    for kind, texts in local.items():
+        without = sorted(local_hashes(program, kind) - texts.keys())
+        if without:
+            raise FolderError(f"no spec for the {_LOCAL[kind][0]} {', '.join(without)}")
     with whole(path) as temporary:
         (temporary / "program.json").write_text(dumps(program), encoding="utf-8")
         write_tensors(temporary / "weights.safetensors", {n: tensors[n] for n in needed})
-        (temporary / "groups").mkdir()
-        for hash in sorted(wanted):
-            (temporary / "groups" / f"{hash}.yaml").write_text((groups or {})[hash], encoding="utf-8")
+        for kind, (folder, suffix) in _LOCAL.items():
+            wanted = sorted(local_hashes(program, kind))
+            if wanted or kind == "group":
+                (temporary / folder).mkdir()
+            for hash in wanted:
+                (temporary / folder / f"{hash}{suffix}").write_text(local[kind][hash], encoding="utf-8")
         read_folder(temporary)
 
 
@@ -290,14 +304,25 @@ def stored_names(p: Program) -> dict[str, Binding]:
 
 def group_hashes(p: Program) -> set[str]:
     """The fused groups that the program calls.  Raises `FolderError` for a name that is no hash."""
+    return local_hashes(p, "group")
+
+
+def local_hashes(p: Program, kind: str) -> set[str]:
+    """What the program calls of its own: `group` or `grad`.  Raises `FolderError` for a name that is no hash."""
     out: set[str] = set()
     for c in p.calls:
-        if c.op.startswith("group:"):
-            m = _GROUP.match(c.op)
-            if m is None:
-                raise FolderError(f"{c.id} calls {c.op!r}, which is not `group:` and a hash")
-            out.add(m[1])
+        if c.op.startswith(f"{kind}:"):
+            hash = c.op.removeprefix(f"{kind}:")
+            if not _HASH.match(hash):
+                raise FolderError(f"{c.id} calls {c.op!r}, which is not `{kind}:` and a hash")
+            out.add(hash)
     return out
+
+
+def local_file(op: str) -> str:
+    """Where in a program's folder the op's file lies; empty for an op that is not the program's own."""
+    kind, colon, hash = op.partition(":")
+    return f"{_LOCAL[kind][0]}/{hash}{_LOCAL[kind][1]}" if colon and kind in _LOCAL else ""
 
 
 def read_folder(path: Path | str) -> Folder:
@@ -333,11 +358,12 @@ def read_folder(path: Path | str) -> Folder:
                 f"{name} is {info.dtype}{list(info.shape)} in the weights and {v.dtype}{list(want)} in the program",
                 hint="these are weights of another model",
             )
-    groups: dict[str, str] = {}
-    for hash in sorted(group_hashes(program)):
-        file = path / "groups" / f"{hash}.yaml"
-        try:
-            groups[hash] = file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as e:
-            raise FolderError(f"the program calls group:{hash}, and {file} cannot be read") from e
-    return Folder(path, program, groups)
+    texts: dict[str, dict[str, str]] = {kind: {} for kind in _LOCAL}
+    for kind, (place, suffix) in _LOCAL.items():
+        for hash in sorted(local_hashes(program, kind)):
+            file = path / place / f"{hash}{suffix}"
+            try:
+                texts[kind][hash] = file.read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as e:
+                raise FolderError(f"the program calls {kind}:{hash}, and {file} cannot be read") from e
+    return Folder(path, program, texts["group"], texts["grad"])

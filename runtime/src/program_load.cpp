@@ -496,20 +496,25 @@ class Loader {
   }
 
   OpEntry* find_op(const Json& item, const std::string& name, const std::string& where, const std::string& site) const {
-    constexpr std::string_view kGroup = "group:", kMissing = "missing:";
+    constexpr std::string_view kMissing = "missing:";
     if (name.starts_with(kMissing)) {
       const Json* why = item.find("why");
       bad(where, site, " calls ", name.substr(kMissing.size()), ", which no op supplies",
           why != nullptr ? ": " + why->as_string(path_) : "");
     }
-    if (name.starts_with(kGroup)) {
-      std::string hash = name.substr(kGroup.size());
+    // What is local to a program: fused groups, and gradients of its calls.
+    constexpr struct {
+      std::string_view prefix, folder, suffix;
+    } kLocal[] = {{"group:", "groups/", ".yaml"}, {"grad:", "grads/", ".json"}};
+    for (const auto& local : kLocal) {
+      if (!name.starts_with(local.prefix)) continue;
+      std::string hash = name.substr(local.prefix.size());
       bool plain = !hash.empty() && std::all_of(hash.begin(), hash.end(), [](unsigned char c) {
         return std::isalnum(c) || c == '_' || c == '-';
       });
-      if (!plain) bad(where, site, ": '", name, "' names no file in groups/");
-      std::string path = program_->folder_ + "/groups/" + hash + ".yaml";
-      if (access(path.c_str(), R_OK) != 0) bad(where, site, ": groups/", hash, ".yaml is missing");
+      if (!plain) bad(where, site, ": '", name, "' names no file in ", local.folder);
+      std::string file = cat(local.folder, hash, local.suffix), path = program_->folder_ + '/' + file;
+      if (access(path.c_str(), R_OK) != 0) bad(where, site, ": ", file, " is missing");
       return &Dispatcher::instance().group(path, shown_signature(item, name, where));
     }
     OpEntry* entry = Dispatcher::instance().find(name);

@@ -121,10 +121,13 @@ def test_the_face_says_level_operators_error_sensitivity_seconds_program(enabled
         "L2": True,
         "L3": True,
         "L4": None,
-        "L5": None,
+        "L5": True,
         "L6": None,
     }
-    assert set(enabled["reasons"]) == {"L4", "L5", "L6"}
+    assert set(enabled["reasons"]) == {"L4", "L6"}
+    assert enabled["training"]["gradients"] == 4
+    for part in ("error", "losses"):
+        assert 0 < enabled["training"][part]["max"] <= enabled["training"][part]["bound"]
     assert 0 < enabled["half"]["max"] <= enabled["half"]["bound"]
     assert enabled["operators"]["names"] == ["matmul", "mul", "sigmoid", "softmax"]
     assert enabled["operators"]["needed"] == 4 and enabled["operators"]["missing"] == []
@@ -138,6 +141,7 @@ def test_the_face_says_level_operators_error_sensitivity_seconds_program(enabled
         "composed",
         "parity",
         "half",
+        "training",
     ]
     assert Path(enabled["program"]).is_dir()
 
