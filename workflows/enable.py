@@ -559,7 +559,9 @@ class _Run:
         """The training program, of the program before it was fused, on the records of L2."""
         assert self.captured is not None and self.folder is not None
         r = self.result
-        if why := self.captured.facts.get("training"):
+        if why := self.captured.facts.get(
+            "training", "it is a graph of inference: PyTorch gives no gradients of it"
+        ):
             return str(why)
         try:
             t = training_program(self.captured.program, self.bench.registry.get)
