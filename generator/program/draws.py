@@ -84,10 +84,10 @@ def _fitting(given: Any, shape: Sequence[Any], dtype: Any) -> Any:
 
 def _intercepting(plain: _Plain) -> Any:
     """A context in which calls that draw get their numbers from `plain`."""
-    torch = compat.require_torch()
-    rules = _rules(torch, plain)
+    rules = _rules(compat.require_torch(), plain)
+    from torch.overrides import TorchFunctionMode
 
-    class Draws(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
+    class Draws(TorchFunctionMode):
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             rule = rules.get(func)
             return (rule or func)(*args, **(kwargs or {}))
