@@ -15,7 +15,8 @@ needs no more than dtypes and ranks is written once for both, in arguments.py.
 What is made of several operators is in composites.py, arrangements.py, products.py and random.py, whose tables are
 parts of these.
 
-May import: `.registry`, `.load`, `.arguments`, `.fronting`, `.composites`, `.arrangements`, `.products`, `.random`.
+May import: `.registry`, `.load`, `.arguments`, `.fronting`, `.composites`, `.arrangements`, `.copies`, `.products`,
+`.random`.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from . import registry
 from .arguments import RULES
 from .arrangements import ARRANGEMENTS, VIEWS_MORE
 from .composites import COMPOSITES
+from .copies import COPIES, copies_of
 from .fronting import (
     PLACEMENT,
     Call,
@@ -580,4 +582,6 @@ _COMPOSE: dict[str, Front] = {
     "aten.zeros.default": partial(_full, 0),
     "aten.zeros_like.default": partial(_filled, 0),
 }
-COMPOSE: dict[str, Front] = dict(sorted((_COMPOSE | COMPOSITES | ARRANGEMENTS | PRODUCTS | DRAWS).items()))
+COMPOSE: dict[str, Front] = dict(
+    sorted((copies_of(VIEWS) | _COMPOSE | COMPOSITES | ARRANGEMENTS | PRODUCTS | DRAWS | COPIES).items())
+)
