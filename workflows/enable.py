@@ -32,6 +32,7 @@ from ..errors import EXIT_FAILED, EXIT_MACHINE, EXIT_OK, OpwrightError, Place
 from ..generator.errors import JudgedError, SpecError
 from ..generator.gradient import NoGradientError
 from ..generator.program.capture_run import Captured, Spawn, run_worker
+from ..generator.program.checkpoints import model_type_of
 from ..generator.program.folder import local_file, read_folder, write_folder
 from ..generator.program.fuse import Fused, fuse
 from ..generator.program.ir import Program
@@ -268,6 +269,7 @@ class _Run:
         self.trial = trial
         self.until = trial.until if trial is not None else until
         self.timeout = CAPTURE_LIMIT
+        self.trust = False
         self.bridge = Bridge(bench)
         self.result = Result(architecture_of(target), "cpu", "f32")
         self.captured: Captured | None = None
@@ -355,6 +357,7 @@ class _Run:
                     sensitivity=self.reaches("parity"),
                     half=self.reaches("half"),
                     training=self.reaches("training"),
+                    trust=self.trust,
                 )
             except OpwrightError as error:
                 r.reasons["L0"] = error.message
@@ -640,8 +643,11 @@ def _site_place(found: Parity) -> Place | None:
 
 def architecture_of(target: str) -> str:
     """What the target's architecture is called before it was loaded.  Raises `TargetError`."""
-    if target_kind(target) == "transformers":
+    kind = target_kind(target)
+    if kind == "transformers":
         return _plain_name(target)
+    if kind in ("checkpoint", "config"):
+        return _plain_name(model_type_of(target))
     path, _, function = target.rpartition(":")
     return _plain_name(
         Path(path or target).stem
@@ -705,13 +711,19 @@ def enable_target(
     trial: Trial | None = None,
     timeout: float = CAPTURE_LIMIT,
     until: str = STAGES[-1],
+    trust: bool = False,
 ) -> Result:
     """One attempt; its outcome.  Raises only for a target that is none, and what the machine lacks."""
+    if target_kind(target) == "config":
+        raise TargetError(
+            f"{target} is a configuration without weights: nothing can be compared",
+            hint=f"`opwright inventory --config {target}` says what it needs; a checkpoint folder has weights",
+        )
     toolchain.find_compiler()  # before minutes of work
     with tempfile.TemporaryDirectory(prefix="opwright-enable-") as scratch:
         work = keep_work or Path(scratch)
         run = _Run(bench, target, work, out, seed, progress, trial, until)
-        run.timeout = timeout
+        run.timeout, run.trust = timeout, trust
         try:
             run.run()
         except TargetError:
@@ -781,6 +793,7 @@ def _short(path: Path) -> str:
         "opwright enable model.py:make_model --out programs/mine",
         "opwright enable model.pt2 --json",
         "opwright enable model.onnx",
+        "opwright enable checkpoints/mine",
     ],
 )
 @click.argument("target")
@@ -815,6 +828,12 @@ def _short(path: Path) -> str:
     show_default=True,
     help="The stage to end after.",
 )
+@click.option(
+    "--trust-remote-code",
+    "trust",
+    is_flag=True,
+    help="Code that lies in the checkpoint folder may run, in a process without a network.",
+)
 @seed_option
 @json_option
 def enable(
@@ -824,13 +843,15 @@ def enable(
     keep_work: Path | None,
     timeout: float,
     until: str,
+    trust: bool,
     seed: int | None,
     as_json: bool,
 ) -> int:
     """Take a model from its code to parity with PyTorch, by the clock.
 
     TARGET is a model type of transformers (llama), file.py:function, whose function returns (module, args) or
-    (module, args, kwargs), a .pt2 file of torch.export.save, or an .onnx file.
+    (module, args, kwargs), a .pt2 file of torch.export.save, an .onnx file,
+    or a checkpoint folder of transformers (config.json and safetensors).
     Exit code 1: a level up to L2 is not held.
     """
     bench = Workbench.here()
@@ -845,6 +866,7 @@ def enable(
             keep_work=keep_work,
             timeout=timeout,
             until=until,
+            trust=trust,
         )
     written = None if no_record else remember(bench, result, at)
     if as_json:

@@ -13,6 +13,8 @@ import click
 
 from ..errors import EXIT_FAILED, EXIT_OK
 from ..generator.program.capture_run import run_worker
+from ..generator.program.inventory import Inventory
+from ..generator.program.models import TargetError, target_kind
 from . import console
 from .bridge import Bridge, aten_rows
 from .command import command, json_option, seed_option
@@ -22,7 +24,9 @@ from .workbench import Workbench
 __all__ = ["inventory"]
 
 
-def take(bench: Workbench, target: str, seed: int, progress: console.Progress) -> dict[str, Any]:
+def take(
+    bench: Workbench, target: str, seed: int, progress: console.Progress, trust: bool = False
+) -> dict[str, Any]:
     """Capture the target and ask of every call whether something supplies it."""
     name = architecture_of(target)
     with tempfile.TemporaryDirectory(prefix="opwright-inventory-") as scratch:
@@ -34,6 +38,7 @@ def take(bench: Workbench, target: str, seed: int, progress: console.Progress) -
             records=0,
             sensitivity=False,
             further=True,
+            trust=trust,
             report=lambda stage, s: progress.step(f"{stage} {s:.1f} s"),
         )
         progress.step("asking")
@@ -41,6 +46,7 @@ def take(bench: Workbench, target: str, seed: int, progress: console.Progress) -
         missing = missing_of(bench, bridge, captured.program)
         lacking = {m.op: m.why for m in missing}
         rows = []
+        shapes = _shapes(captured.inventory)
         for r in captured.inventory.rows():
             op = r.op.removeprefix("missing:")
             proven = op in bench.registry and bench.is_proven(bench.registry.get(op))
@@ -50,6 +56,7 @@ def take(bench: Workbench, target: str, seed: int, progress: console.Progress) -
                     "op": op,
                     "overload": r.overload,
                     "dtypes": list(r.dtypes),
+                    "shapes": shapes[r.op, r.overload, r.dtypes],
                     "calls": r.count,
                     "state": state,
                     "why": lacking.get(op, ""),
@@ -64,7 +71,26 @@ def take(bench: Workbench, target: str, seed: int, progress: console.Progress) -
             "missing": [m.to_json() for m in missing],
             "notes": list(captured.facts["notes"]),
             "dynamic": captured.facts["dynamic"],
+            "scale": captured.facts["meta"].get("scale"),
+            "parameters": captured.facts["meta"].get("parameters"),
         }
+
+
+def _shapes(found: Inventory) -> dict[tuple[str, str, tuple[str, ...]], list[list[str]]]:
+    """The shapes of inputs that an operator is called with, by row of the inventory, each once: `2x16x64`."""
+
+    def one(x: Any) -> str:
+        if isinstance(x, list):
+            return ", ".join(one(y) for y in x)
+        return "-" if x is None else "x".join(x["shape"]) if "shape" in x else str(x.get("value"))
+
+    out: dict[tuple[str, str, tuple[str, ...]], list[list[str]]] = {}
+    for i in found.items:
+        mine = out.setdefault((i.op, i.overload, i.dtypes), [])
+        shape = [one(x) for x in i.inputs]
+        if shape not in mine:
+            mine.append(shape)
+    return out
 
 
 @command(
@@ -73,19 +99,39 @@ def take(bench: Workbench, target: str, seed: int, progress: console.Progress) -
         "opwright inventory llama",
         "opwright inventory model.py:make_model --json",
         "opwright inventory model.onnx",
+        "opwright inventory --config config.json",
     ],
 )
-@click.argument("target")
+@click.argument("target", required=False)
+@click.option(
+    "--config",
+    type=click.Path(dir_okay=False),
+    default=None,
+    metavar="FILE",
+    help="Instead of TARGET: the config.json of a full-size model; no weights are read or made.",
+)
+@click.option(
+    "--trust-remote-code",
+    "trust",
+    is_flag=True,
+    help="Code that lies in the checkpoint folder may run, in a process without a network.",
+)
 @seed_option
 @json_option
-def inventory(target: str, seed: int | None, as_json: bool) -> int:
+def inventory(target: str | None, config: str | None, trust: bool, seed: int | None, as_json: bool) -> int:
     """List the operators that a model needs, and those that are missing.
 
     TARGET is as for `enable`.  Exit code 1: something is missing.
     """
+    if (target is None) == (config is None):
+        raise click.UsageError("give a TARGET or --config FILE")
+    if config is not None and target_kind(config) != "config":
+        raise TargetError(f"{config} is no config.json", hint="TARGET is given without --config")
+    target = target if target is not None else config
+    assert target is not None
     bench = Workbench.here()
     with console.progress(f"capturing {target}", quiet=as_json) as progress:
-        found = take(bench, target, seed or 0, progress)
+        found = take(bench, target, seed or 0, progress, trust)
     if as_json:
         console.print_json(found)
     else:

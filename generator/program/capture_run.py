@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -64,6 +65,7 @@ def run_worker(
     further: bool = False,
     half: bool = False,
     training: bool = False,
+    trust: bool = False,
     report: Callable[[str, float], None] | None = None,
     wrap: Callable[[list[str]], list[str]] | None = None,
     spawn: Spawn | None = None,
@@ -72,7 +74,8 @@ def run_worker(
 
     The model's code is others': it may raise, exit, loop, or die; each ends in one `OpwrightError` that says so.
     `report(stage, seconds)` hears each stage as it ends; `wrap` puts a sandbox's command in front of the child's;
-    `spawn` starts the child in another way than by a new interpreter.
+    `spawn` starts the child in another way than by a new interpreter.  `trust`: code in a checkpoint folder may run,
+    in a child without a network.
     """
     target_kind(target)  # what can be said without running anything is said here
     with whole(outdir) as temporary:
@@ -99,6 +102,9 @@ def run_worker(
             command.append("--half")
         if training:
             command.append("--training")
+        if trust:
+            command.append("--trust-remote-code")
+            wrap = wrap or _without_network
         if table is not None:
             (temporary / "table.json").write_text(table_dumps(table), encoding="utf-8")
             command += ["--table", str(temporary / "table.json")]
@@ -119,7 +125,20 @@ def _read_captured(path: Path) -> Captured:
         found = Inventory.from_json(json.loads((path / "inventory.json").read_text(encoding="utf-8")))
     except (OSError, ValueError) as e:
         raise CaptureError(f"the capture ended without its result: {e}") from e
-    return Captured(path, read_folder(path / "program"), found, facts)
+    weights = (path / "program" / "weights.safetensors").exists()
+    return Captured(path, read_folder(path / "program", weights=weights), found, facts)
+
+
+def _without_network(command: list[str]) -> list[str]:
+    """The command in namespaces of its own, where there is no network.  Raises `MachineError`."""
+    unshare = shutil.which("unshare")
+    shell = [unshare, "--map-root-user", "--net", "--"] if unshare else []
+    if not shell or subprocess.run([*shell, "true"], capture_output=True, check=False).returncode:
+        raise MachineError(
+            "code of a checkpoint runs in a process without a network, which this machine does not give",
+            hint="`unshare --map-root-user --net true` has to work (package util-linux, user namespaces)",
+        )
+    return [*shell, *command]
 
 
 #: What a child may know of its surroundings: no tokens, no proxies, no home.

@@ -73,6 +73,7 @@ def work(
     further: bool = False,
     half: bool = False,
     training: bool = False,
+    trust: bool = False,
     clock: Clock | None = None,
 ) -> dict[str, Any]:
     """Capture `target` into the folder `out`; the facts that `capture.json` holds."""
@@ -82,19 +83,23 @@ def work(
 
         return onnx_work(target, out, table, seed=seed, count=count, sensitive=sensitive, clock=clock)
     out.mkdir(parents=True, exist_ok=True)
-    model = clock("load", lambda: models.load(target, seed=seed))
+    model = clock("load", lambda: models.load(target, seed=seed, trust=trust))
     graph = partial(capture, table=table, keep=keep, further=further, report=clock)
 
     def captured_of(m: models.Model) -> Capture:
         return graph(m.module, m.args, m.kwargs, name=m.name, source=m.source, exported=m.exported)
 
     captured = captured_of(model)
-    if _random(captured):
+    weightless = model.meta.get("weights") == "none"
+    if weightless:
+        count, half = 0, False
+    elif _random(captured):
         drawn = clock("draws", lambda: drawing(model, seed))
         if drawn is not model:
             model = drawn
             captured = captured_of(model)
-    clock("write", lambda: write_folder(out / "program", captured.program, captured.tensors))
+    tensors_of = None if weightless else captured.tensors
+    clock("write", lambda: write_folder(out / "program", captured.program, tensors_of))
     inv = inventory(captured.program, captured.sites, notes=captured.notes, meta=model.meta)
     (out / "inventory.json").write_text(json.dumps(inv.to_json(), indent=1), encoding="utf-8")
     facts: dict[str, Any] = {
@@ -248,6 +253,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--further", action="store_true", help="decompose what the table does not claim")
     parser.add_argument("--half", action="store_true", help="record the model in bf16 as well")
     parser.add_argument("--training", action="store_true", help="record gradients and steps of AdamW")
+    parser.add_argument("--trust-remote-code", action="store_true", help="run code of a checkpoint folder")
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="a line of JSON for each stage")
     options = parser.parse_args(argv)
@@ -273,6 +279,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             further=options.further,
             half=options.half,
             training=options.training,
+            trust=options.trust_remote_code,
             clock=clock,
         )
     except OpwrightError as e:

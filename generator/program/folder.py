@@ -265,19 +265,20 @@ def replace_folder(new: Path, path: Path) -> None:
 def write_folder(
     path: Path | str,
     program: Program,
-    tensors: Mapping[str, Any],
+    tensors: Mapping[str, Any] | None,
     groups: Mapping[str, str] | None = None,
     grads: Mapping[str, str] | None = None,
 ) -> None:
-    """Write the folder.  `tensors` by weight and constant name (ties need none); `groups`: hash → text of its spec;
-    `grads`: hash → text of the request whose gradient it is.
+    """Write the folder.  `tensors` by weight and constant name (ties need none), None: a program without weights, which
+    can be read and asked, and does not run; `groups`: hash → text of its spec; `grads`: hash → text of the request
+    whose gradient it is.
 
     Raises `FolderError` where they do not fit the program,
     `MalformedProgram` where the program does not hold together.
     """
     verify(program)
     needed = stored_names(program)
-    lacking = sorted(needed.keys() - tensors.keys())
+    lacking = sorted(needed.keys() - tensors.keys()) if tensors is not None else []
     if lacking:
         raise FolderError(f"no tensor for {', '.join(lacking[:5])}")
     local: dict[str, Mapping[str, str]] = {"group": groups or {}, "grad": grads or {}}
@@ -287,14 +288,15 @@ def write_folder(
             raise FolderError(f"no spec for the {_LOCAL[kind][0]} {', '.join(without)}")
     with whole(path) as temporary:
         (temporary / "program.json").write_text(dumps(program), encoding="utf-8")
-        write_tensors(temporary / "weights.safetensors", {n: tensors[n] for n in needed})
+        if tensors is not None:
+            write_tensors(temporary / "weights.safetensors", {n: tensors[n] for n in needed})
         for kind, (folder, suffix) in _LOCAL.items():
             wanted = sorted(local_hashes(program, kind))
             if wanted or kind == "group":
                 (temporary / folder).mkdir()
             for hash in wanted:
                 (temporary / folder / f"{hash}{suffix}").write_text(local[kind][hash], encoding="utf-8")
-        read_folder(temporary)
+        read_folder(temporary, weights=tensors is not None)
 
 
 def stored_names(p: Program) -> dict[str, Binding]:
@@ -325,9 +327,9 @@ def local_file(op: str) -> str:
     return f"{_LOCAL[kind][0]}/{hash}{_LOCAL[kind][1]}" if colon and kind in _LOCAL else ""
 
 
-def read_folder(path: Path | str) -> Folder:
-    """Read and check a folder: the program holds together, every weight is there with its dtype and shape, every
-    group has its spec.  Raises `FolderError` or `MalformedProgram`."""
+def read_folder(path: Path | str, *, weights: bool = True) -> Folder:
+    """Read and check a folder: the program holds together, every weight is there with its dtype and shape (unless
+    `weights` is False), every group has its spec.  Raises `FolderError` or `MalformedProgram`."""
     path = Path(path)
     try:
         text = (path / "program.json").read_text(encoding="utf-8")
@@ -344,8 +346,8 @@ def read_folder(path: Path | str) -> Folder:
         for single in e.errors:
             single.place = single.place or Place(str(path / "program.json"))
         raise
-    infos, _ = tensor_infos(path / "weights.safetensors")
-    for name, b in stored_names(program).items():
+    infos = tensor_infos(path / "weights.safetensors")[0] if weights else {}
+    for name, b in stored_names(program).items() if weights else ():
         v = program.values[b.value]
         info = infos.get(name)
         want = tuple(n.value for n in v.shape)

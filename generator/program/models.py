@@ -3,6 +3,8 @@
     llama                 any model type of transformers: a tiny configuration (shrink.py), random weights by a seed
     file.py:function      a function that returns (module, args) or (module, args, kwargs)
     model.pt2             what `torch.export.save` wrote
+    folder                a checkpoint of transformers: its weights, its scale (checkpoints.py)
+    config.json           its configuration alone, on the meta device: shapes for an inventory (checkpoints.py)
     model.onnx            a graph; it is no module: onnx_record.py captures it
 Pickles (`.pt`, `.pth`, `.bin`, `.pkl`) are refused: reading one runs whatever code it holds.
 
@@ -55,8 +57,9 @@ class Model:
     exported: Any = None
 
 
-def load(target: str, *, seed: int = 0, enlarge: bool | None = None) -> Model:
+def load(target: str, *, seed: int = 0, enlarge: bool | None = None, trust: bool = False) -> Model:
     """The model that `target` names.  `enlarge`: rescale the weights; by default where they are random ones of ours.
+    `trust`: code that lies in a checkpoint folder may run.
 
     Raises `TargetError`; `MachineError` where torch or transformers is not installed.
     """
@@ -67,6 +70,14 @@ def load(target: str, *, seed: int = 0, enlarge: bool | None = None) -> Model:
         model = _from_function(target)
     elif kind == "pt2":
         model = _from_pt2(target)
+    elif kind in ("checkpoint", "config"):
+        from . import checkpoints
+
+        model = (
+            checkpoints.from_checkpoint(target, seed, trust)
+            if kind == "checkpoint"
+            else checkpoints.from_config(target, seed)
+        )
     else:
         model = _from_transformers(target, seed)
     if enlarge if enlarge is not None else kind == "transformers":
@@ -83,8 +94,8 @@ def load(target: str, *, seed: int = 0, enlarge: bool | None = None) -> Model:
 
 
 def target_kind(target: str) -> str:
-    """`function`, `pt2`, `onnx` or `transformers`, by the target's form alone.  Raises `TargetError` for a pickle or
-    a path that is not there."""
+    """`function`, `pt2`, `onnx`, `checkpoint`, `config` or `transformers`, by the target's form alone.  Raises
+    `TargetError` for a pickle or a path that is not there."""
     path, colon, function = target.rpartition(":")
     if colon and path.endswith(".py"):
         if not Path(path).is_file():
@@ -101,6 +112,12 @@ def target_kind(target: str) -> str:
                 f"there is no file {target}", hint="write it with torch.export.save(program, path)"
             )
         return "pt2"
+    if Path(target).is_dir() and ("/" in target or (Path(target) / "config.json").exists()):
+        return "checkpoint"
+    if suffix == ".json":
+        if not Path(target).is_file():
+            raise TargetError(f"there is no file {target}", hint="the config.json of a transformers model")
+        return "config"
     if suffix == ".onnx":
         if not Path(target).is_file():
             raise TargetError(f"there is no file {target}", hint="torch.onnx.export writes one")
