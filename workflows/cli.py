@@ -44,6 +44,9 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "enable": ("enable", "Take a model from its code to parity with PyTorch, by the clock."),
         "sweep": ("sweep", "Take many model types as far as they go, and say what stops which."),
         "run": ("run", "Run a program folder, without PyTorch."),
+        "watch": ("watch", "Find the model types of a new transformers, and enable them."),
+        "requalify": ("requalify", "After an upgrade of torch: is every recorded graph the same?"),
+        "backtest": ("backtest", "Say how well earlier architectures' operators covered later ones."),
         "report": ("report", "Show architectures, levels of support, and the time each took."),
     },
     "Keep it": {

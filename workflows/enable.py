@@ -17,9 +17,13 @@ May import: everything.  To add a stage: a method of `_Run`, its name in `STAGES
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import importlib.metadata
+import json
 import re
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -144,6 +148,8 @@ class Result:
     sensitivity: dict[str, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     hashes: dict[str, str] = field(default_factory=dict)
+    graph: dict[str, Any] = field(default_factory=dict)
+    slowest: list[dict[str, Any]] = field(default_factory=list)
     program: Path | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
     calls: int = 0
@@ -206,6 +212,8 @@ class Result:
         }
         if version := self.meta.get("transformers"):
             place["transformers"] = str(version)
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            place["torch"] = importlib.metadata.version("torch")
         return Attempt(
             self.architecture,
             self.target,
@@ -227,6 +235,8 @@ class Result:
             sensitivity={k: self.sensitivity[k] for k in _SEEN if k in self.sensitivity},
             hashes=dict(sorted(self.hashes.items())),
             place=place,
+            graph=dict(self.graph),
+            slowest=list(self.slowest),
             failed=self.failed,
         )
 
@@ -371,6 +381,7 @@ class _Run:
             r.dynamic = str(facts["dynamic"])
             r.parts = {k: float(v) for k, v in self.captured.seconds.items()}
             r.calls = len(self.program.calls)
+            r.graph = graph_of(self.program)
             said.append(f"{r.calls} calls, {facts['dynamic']} may vary")
 
     def inventory(self) -> None:
@@ -519,6 +530,7 @@ class _Run:
                 lambda what, k, n: self.progress.step(f"parity: {what}", k, n),
             )
             r.error, r.sensitivity = dict(found.error), dict(self.captured.facts.get("sensitivity") or {})
+            r.slowest = slowest_of(ran, self.program)
             r.worst_call = max((c.ratio for c in found.calls), default=0.0)
             why = found.reason if not found.held else blind(r.sensitivity)
             if why:
@@ -665,6 +677,29 @@ def _plain_name(text: str) -> str:
     return name
 
 
+def graph_of(program: Program) -> dict[str, Any]:
+    """What tells two captures apart: a hash of every node with its types and attributes, and the calls by operator.
+    Where a call stands in the source, and how it is called by, tell nothing."""
+    plain = [replace(n, site="", id="") if isinstance(n, Call) else n for n in program.nodes]
+    types = [(v.dtype.value, str(v.shape), str(v.strides)) for v in program.values.values()]
+    text = repr((plain, types, [(s.source, s.axis, s.divisor) for s in program.symbols.values()]))
+    calls = Counter(c.op.removeprefix("missing:") for c in program.calls)
+    return {"hash": hashlib.sha256(text.encode()).hexdigest()[:16], "calls": dict(sorted(calls.items()))}
+
+
+def slowest_of(ran: Path, program: Program) -> list[dict[str, Any]]:
+    """The ten operators whose calls took longest in the comparison, as the child wrote them down."""
+    ops = {c.id: c.op for c in program.calls}
+    seconds: dict[str, list[float]] = {}
+    for path in sorted(ran.glob("*/seconds.json")):
+        for id, s in json.loads(path.read_text(encoding="utf-8")).items():
+            seconds.setdefault(ops.get(id, id), []).append(float(s))
+    order = sorted(seconds, key=lambda op: -sum(seconds[op]))[:10]
+    return [
+        {"op": op, "calls": len(seconds[op]), "seconds": float(f"{sum(seconds[op]):.3g}")} for op in order
+    ]
+
+
 def hashes_now(bench: Workbench, ops: Sequence[str]) -> dict[str, str]:
     """Operator → what a record rests on: its meaning, and the text that was proven of it."""
     out = {}
@@ -740,19 +775,23 @@ def remember(
     at: str,
     by: str = "enable",
     commit: tuple[str | None, bool] | None = None,
+    published: str | None = None,
 ) -> Path | None:
     """Append the attempt to the records, unless the newest one says the same: a warm run is no new time.
 
+    published: when the model's code was; None: as the attempts before say
     commit: the commit that was run, and whether the tree differed from it; None: as the tree is now
     """
     revision, dirty = commit or commit_of(bench.config.root)
-    attempt = replace(result.attempt(at, revision, dirty), by=by)
+    attempt = replace(result.attempt(at, revision, dirty), by=by, published=published)
     folder = bench.config.support
     before = [
         a
         for a in records.load(folder, attempt.architecture)
         if (a.target, a.dtype) == (attempt.target, attempt.dtype)
     ]
+    if before and published is None:
+        attempt = replace(attempt, published=next((a.published for a in before if a.published), None))
     if before and by == "enable":
         last = before[-1]
         if (dict(last.hashes), dict(last.levels), last.failed) == (

@@ -96,7 +96,9 @@ def _work(folder: Path, records: Path, out: Path, admit: Sequence[str]) -> None:
         write_tensors(target / "outputs.safetensors", results)
         values = dict(read_tensors(path / "values.safetensors"))
         begun = time.perf_counter()
-        write_tensors(target / "calls.safetensors", _calls(program, loaded, inputs, values))
+        found, seconds = _calls(program, loaded, inputs, values)
+        write_tensors(target / "calls.safetensors", found)
+        (target / "seconds.json").write_text(json.dumps(seconds), encoding="utf-8")
         say("calls", time.perf_counter() - begun)
 
 
@@ -156,20 +158,27 @@ def array(t: Any) -> Any:
     )  # ascontiguousarray would make rank 0 rank 1
 
 
-def _calls(program: Any, loaded: Any, inputs: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Every call by itself on recorded values; what needs a value that was not recorded is left out."""
+def _calls(
+    program: Any, loaded: Any, inputs: Mapping[str, Any], values: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, float]]:
+    """Every call by itself on recorded values, and the seconds that each took; what needs a value that was not
+    recorded is left out."""
     from .parity import environment, gathered
 
     env = environment(program, loaded.symbols(inputs), values)
     out: dict[str, Any] = {}
+    seconds: dict[str, float] = {}
     for call in program.calls:
         given = gathered(call, values, env)
         if given is None:
             continue
-        for k, t in enumerate(loaded.run_call(call.id, given, env)):
+        begun = time.perf_counter()
+        made = loaded.run_call(call.id, given, env)
+        seconds[call.id] = time.perf_counter() - begun
+        for k, t in enumerate(made):
             if call.out[k] is not None:
                 out[f"{call.id}.{k}"] = array(t)
-    return out
+    return out, seconds
 
 
 if __name__ == "__main__":

@@ -61,6 +61,9 @@ class Attempt:
     seconds     per stage; `active` of them by machine, agent and person
     supplied    operators that were not accepted before: {op, by, seconds}
     hashes      operator -> hash of its meaning and of its text, that this rests on
+    graph       of the captured program: hash of all nodes, calls by operator (`requalify` compares them)
+    slowest     operators by the seconds that their calls took in the comparison: {op, calls, seconds}
+    published   upload time of the release that brought the model's code; None: nobody knows
     failed      the stage that it ended in and why, empty when it ran through
     """
 
@@ -86,6 +89,8 @@ class Attempt:
     hashes: Mapping[str, str] = field(default_factory=dict)
     place: Mapping[str, str] = field(default_factory=dict)
     published: str | None = None
+    graph: Mapping[str, Any] = field(default_factory=dict)
+    slowest: Sequence[Mapping[str, Any]] = ()
     failed: str = ""
 
     @property

@@ -398,6 +398,13 @@ def provoke_TargetNameError(here: Here) -> None:
     enable.architecture_of("./-.py:make")
 
 
+def provoke_WatchError(here: Here) -> None:
+    from opwright.workflows.watch import release
+
+    (here.project / "old").mkdir()
+    release(Path("old"))
+
+
 def provoke_UnknownDtype(here: Here) -> None:
     torch = pytest.importorskip("torch")
     from opwright.generator.program import torch_compat
