@@ -39,7 +39,7 @@ from ..generator.program.capture_run import Captured, Spawn, run_worker
 from ..generator.program.checkpoints import model_type_of
 from ..generator.program.folder import local_file, read_folder, write_folder
 from ..generator.program.fuse import Fused, fuse
-from ..generator.program.ir import Program
+from ..generator.program.ir import Call, Program
 from ..generator.program.models import TargetError, target_kind
 from ..generator.program.records import SENSITIVE
 from ..generator.program.request import GRADIENT, request_of
