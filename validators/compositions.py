@@ -344,14 +344,12 @@ def merge_attention(a: Tensor, a_lse: Tensor, b: Tensor, b_lse: Tensor) -> Any:
 
 def _best(scores: Tensor, k: int) -> Tensor:
     """Places of the k largest, of equals the first."""
-    return torch.sort(scores, -1, descending=True, stable=True).indices[..., :k]
+    return torch.sort(scores, dim=-1, descending=True, stable=True).indices[..., :k]
 
 
-def moe_route(
-    logits: Tensor, bias: Tensor | None, *, k: int, score: str, normalise: bool, factor: float
-) -> Any:
+def moe_route(logits: Tensor, *, k: int, score: str, normalise: bool, factor: float) -> Any:
     scores = torch.softmax(logits, -1) if score == "softmax" else _sigmoid(logits)
-    experts = _best(logits if bias is None else scores + bias, k)
+    experts = _best(logits, k)
     weights = scores.gather(-1, experts)
     if normalise:
         weights = weights / weights.sum(-1, keepdim=True)
@@ -359,14 +357,15 @@ def moe_route(
 
 
 def moe_route_grouped(
-    logits: Tensor, bias: Tensor, *, k: int, groups: int, normalise: bool, factor: float
+    scores: Tensor, bias: Tensor, *, k: int, groups: int, normalise: bool, factor: float
 ) -> Any:
-    scores = _sigmoid(logits)
+    """By two stable sorts: by value, then those of the chosen groups before the others."""
     choice = scores + bias
     best = _best(choice.topk(2, -1).values.sum(-1), groups)
-    kept = torch.zeros(choice.shape[:2], dtype=torch.bool).scatter_(1, best, True)
-    choice = choice.masked_fill(~kept[..., None], -math.inf).flatten(1)
-    experts = _best(choice, k)
+    kept = torch.zeros(choice.shape[:2], dtype=torch.int64).scatter_(1, best, 1)
+    kept = kept[..., None].expand(choice.shape).flatten(1)
+    order = _best(choice.flatten(1), choice[0].numel() if len(choice) else 0)
+    experts = order.gather(1, _best(kept.gather(1, order), k))
     weights = scores.flatten(1).gather(1, experts)
     if normalise:
         weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
@@ -612,13 +611,15 @@ def quantize_mxfp4(x: Tensor) -> Any:
     largest = x.abs().amax(-1)
     power = (torch.frexp(largest).exponent - 3).clamp(-127, 127)
     power = torch.where(largest > 0, power, -127)
+    lost = ~largest.isfinite()
     size = torch.ldexp(x.abs(), -power[..., None])
     off = (size[..., None] - _E2M1.to(x.dtype)).abs()
     tied = off == off.amin(-1, keepdim=True)
     even = torch.arange(8) % 2 == 0
     code = torch.where(tied & even, 2, tied.to(torch.int64)).argmax(-1)
-    code = (code + 8 * torch.signbit(x)).to(torch.uint8)
-    return code[..., ::2] | (code[..., 1::2] << 4), (power + 127).to(torch.uint8)
+    code = (code + 8 * torch.signbit(x)).masked_fill(lost[..., None], 0).to(torch.uint8)
+    scale = (power + 127).masked_fill(lost, 255).to(torch.uint8)
+    return code[..., ::2] | (code[..., 1::2] << 4), scale
 
 
 def _mxfp4(q: Tensor, scale: Tensor) -> Tensor:
@@ -639,7 +640,8 @@ def matmul_int8(x: Tensor, w: Tensor, scale: Tensor, b: Tensor | None) -> Any:
 
 
 def matmul_int8_int8(x: Tensor, x_scale: Tensor, w: Tensor, w_scale: Tensor, b: Tensor | None) -> Any:
-    return F.linear(x.to(x_scale.dtype) * x_scale[..., None], w.to(x_scale.dtype) * w_scale[:, None], b)
+    whole = F.linear(x.to(x_scale.dtype), w.to(x_scale.dtype)) * (x_scale[..., None] * w_scale)
+    return whole if b is None else whole + b
 
 
 def matmul_int4(x: Tensor, w: Tensor, scale: Tensor, zero: Tensor) -> Any:
@@ -676,9 +678,9 @@ def filter_logits(
         weight = torch.exp(x - (row / (1 if temperature is None else temperature[i])).max())
         if top_p is not None:
             before = torch.cat([x.new_zeros(1), weight.cumsum(0)[:-1]])
-            kept &= before < top_p[i] * weight.sum()
+            kept &= (before < top_p[i] * weight.sum()) | (top_p[i] >= 1)
         if min_p is not None:
-            kept &= weight >= min_p[i]
+            kept &= (weight >= min_p[i]) | (min_p[i] <= 0)
         kept[0] = True
         out[i, order[kept]] = x[kept]
     return out
@@ -714,19 +716,21 @@ def _philox(seed: int, offset: int) -> list[int]:
     return x
 
 
-def _gumbel(shape: Any, seed: int, offset: int, dtype: Any) -> Tensor:
+def _unit(shape: Any, seed: int, offset: int, dtype: Any) -> Tensor:
     count = math.prod(shape)
     words = [_philox(seed, offset + k)[j] for k in range(-(-count // 4)) for j in range(4)]
-    unit = (torch.tensor(words[:count], dtype=torch.int64) >> 8).to(dtype).reshape(shape) * 2.0**-24
-    return -torch.log(-torch.log(unit * (1 - 2.0**-24) + 2.0**-25))
+    return (torch.tensor(words[:count], dtype=torch.int64) >> 8).to(dtype).reshape(shape) * 2.0**-24
 
 
 def sample_token(logits: Tensor, *, seed: int, offset: int) -> Any:
-    return (logits + _gumbel(logits.shape, seed, offset, logits.dtype)).argmax(-1)
+    unit = _unit(logits.shape, seed, offset, logits.dtype)
+    return (logits - torch.log(-torch.log(unit * (1 - 2.0**-24) + 2.0**-25))).argmax(-1)
 
 
 def multinomial(w: Tensor, *, count: int, seed: int, offset: int) -> Any:
-    return _best(w.log() + _gumbel(w.shape, seed, offset, w.dtype), count)
+    unit = _unit((len(w), count), seed, offset, w.dtype)
+    places = torch.searchsorted(w.cumsum(-1), unit * w.sum(-1, keepdim=True), right=True)
+    return places.clamp(max=w.shape[1] - 1)
 
 
 def speculative_verify(draft: Tensor, target: Tensor, tokens: Tensor, u: Tensor) -> Any:
@@ -738,7 +742,8 @@ def speculative_verify(draft: Tensor, target: Tensor, tokens: Tensor, u: Tensor)
             if not u[i, k] * draft[i, k, t] < target[i, k, t]:
                 break
             n += 1
-        rest = target[i, n] if n == tokens.shape[1] else (target[i, n] - draft[i, n]).clamp(min=0)
+        rest = target[i, n] if n == tokens.shape[1] else target[i, n] - draft[i, n]
+        rest = torch.where(rest > 0, rest, 0.0)
         above = torch.searchsorted(rest.cumsum(0), u[i, -1:] * rest.sum(), right=True)
         kept.append(n)
         chosen.append(min(int(above), target.shape[-1] - 1))
@@ -749,4 +754,4 @@ def token_logprobs(logits: Tensor, tokens: Tensor) -> Any:
     logs = torch.log_softmax(logits, -1)
     said = logs.gather(-1, tokens[:, None])[:, 0]
     above = (logits > logits.gather(-1, tokens[:, None])).sum(-1)
-    return said, above, torch.distributions.Categorical(logits=logits).entropy()
+    return said, above, -(logs.exp() * logs).sum(-1)

@@ -612,6 +612,8 @@ def _against_composition(s: Session, name: str, trials: Sequence[Trial], tally: 
         inputs = [_input(s.spec, trial, n) for n in s.spec.inputs]
         attrs = {n: _plain_value(_value(s.spec, trial, n)) for n in s.spec.attrs}
         known = {n: v for n, v in attrs.items() if v is not None or s.spec.attrs[n].default_expr is None}
+        for n in (n for n, a in s.spec.attrs.items() if a.kind == "dtype"):
+            known[n] = dict(trial.key.types).get(next(iter(s.spec.outputs.values())).dtype, known[n])
         try:
             outputs = torch_server().compose(name, inputs, known)
         except (TorchError, TorchCrashed) as error:

@@ -521,3 +521,23 @@ def test_integers_and_bools_are_exact() -> None:
 def test_arrays_are_rounded_once_when_taken() -> None:
     assert from_array(np.array([1 + 2.0**-30]), F32)[0] == 1
     assert from_array(np.array([2**53 + 1]), F64)[0] == 2.0**53
+
+
+def test_parts_of_a_float_are_exact() -> None:
+    numbers = np.array([1.0, -0.75, 3.0, 5e-324, 2.0**-1022, 1.7e308, 0.0, -0.0, np.inf, np.nan])
+    x = exact(numbers, DType.F64)
+    power = call("exponent", [x], DType.I64)
+    assert power.r is None
+    assert power.value.tolist() == [0, -1, 1, -1074, -1022, 1023, 0, 0, 0, 0]
+    back = call("ldexp", [call("ldexp", [x, exact(-power.value, DType.I64)], DType.F64), power], DType.F64)
+    assert back.r is None
+    assert np.array_equal(back.value, numbers, equal_nan=True)
+
+
+def test_a_power_of_two_that_leaves_the_range_rounds_once() -> None:
+    x, k = exact(np.array([3.0, 3.0]), DType.F32), exact(np.array([-149, -151]), DType.I64)
+    y = call("ldexp", [x, k], DType.F32)
+    assert y.radius[0] == 0
+    assert y.radius[1] >= abs(float(np.float32(np.ldexp(3.0, -151))) - np.ldexp(3.0, -151))
+    near = call("exponent", [Ball(np.array([1.0]), DType.F32, np.array([1e-7]))], DType.I64)
+    assert near.radius[0] == 1  # 1 - 1e-7 has another power

@@ -337,3 +337,35 @@ def test_garbage_in_a_refusal_is_no_part_of_the_evidence() -> None:
     said = "negative dimension -1: [112, 140160718703497, 94172975404640, 1, 2, 3, 4, 5, 6, 7, 8]"
     assert meaning._ADDRESS.sub("…", said) == "negative dimension -1: […]"
     assert meaning._ADDRESS.sub("…", "size 12 of [3, 4] is 1024") == "size 12 of [3, 4] is 1024"
+
+
+def test_a_composition_is_asked_and_its_mistakes_are_told() -> None:
+    """`reference: compositions.…` is a function over PyTorch's operators, run by the server."""
+    spec = load_spec_text(
+        """
+op: m_silu
+types: {T: float, A: accum(T)}
+dims: {B: batch}
+inputs: {x: "T[*B, D]"}
+outputs: {y: "T[*B, D // 2]"}
+require: ["D % 2 == 0"]
+compute: |
+  g[*B, i in D // 2] = A(x[*B, i])
+  y[*B, i in D // 2] = T(g[*B, i] * sigmoid(g[*B, i]) * A(x[*B, D // 2 + i]))
+reference: compositions.silu_and_mul
+test: {cases: [{B: [3], D: 4}], values: [normal]}
+"""
+    )[0]
+
+    def said(of: OpSpec) -> tuple[str, str]:
+        entry = next(e for e in honest() if e.name == "rowmax")
+        r = judge(of, TextSource(replace(entry, spec=of)), gates=["meaning"]).gate("meaning")
+        return r.state, r.failures[0].message if r.failures else ""
+
+    assert said(spec) == (PASSED, "")
+    state, why = said(replace(spec, reference="compositions.gelu_and_mul"))
+    assert state == FAILED
+    assert "compositions.gelu_and_mul `y`" in why
+    state, why = said(replace(spec, reference="compositions.no_such"))
+    assert state == FAILED
+    assert "no_such" in why
