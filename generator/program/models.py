@@ -19,9 +19,11 @@ To add a kind of target: a branch in `load`; a task of transformers: a line in `
 from __future__ import annotations
 
 import copy
+import importlib
 import importlib.util
 import inspect
 import itertools
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -313,14 +315,36 @@ def model_classes(model_type: str) -> list[tuple[str, str]]:
     """(task, class name) of a type, the preferred first."""
     from transformers.models.auto import modeling_auto
 
+    tables = {"MODEL_MAPPING_NAMES" if t == "MODEL" else f"MODEL_FOR_{t}_MAPPING_NAMES": t for t in _TASKS}
+    for table in vars(modeling_auto):
+        found = re.fullmatch(r"MODEL_FOR_(\w+)_MAPPING_NAMES", table)
+        if found:
+            tables.setdefault(table, found[1])
     out: list[tuple[str, str]] = []
-    for task in _TASKS:
-        table = "MODEL_MAPPING_NAMES" if task == "MODEL" else f"MODEL_FOR_{task}_MAPPING_NAMES"
+    for table, task in tables.items():
         found = getattr(modeling_auto, table, {}).get(model_type, ())
         for name in [found] if isinstance(found, str) else list(found):
             if name and all(name != n for _, n in out):
                 out.append((task, name))
     return out
+
+
+def _of_module(config_class: Any) -> list[tuple[str, Any]]:
+    """What is built from a configuration that no task names (a part of a larger model): the classes beside it that
+    take it, those with a head first, then what the module comes to last."""
+    home = config_class.__module__.replace(".configuration_", ".modeling_")
+    if home == config_class.__module__ or importlib.util.find_spec(home) is None:
+        return []
+    module = importlib.import_module(home)
+    own = [
+        c
+        for c in vars(module).values()
+        if inspect.isclass(c)
+        and c.__module__ == home
+        and getattr(c, "config_class", None) is config_class
+        and "forward" in vars(c)
+    ]
+    return [("BASE", c) for c in sorted(reversed(own), key=lambda c: "For" not in c.__name__)]
 
 
 def _from_transformers(model_type: str, seed: int) -> Model:
@@ -337,11 +361,14 @@ def _from_transformers(model_type: str, seed: int) -> Model:
         )
     config_class = transformers.models.auto.configuration_auto.CONFIG_MAPPING[model_type]
     reasons: list[str] = []
+    classes = [
+        (task, found)
+        for task, name in model_classes(model_type)
+        if (found := getattr(transformers, name, None)) is not None
+    ] or _of_module(config_class)
     for kwargs in attempts(config_class, Sizes()):
-        for task, class_name in model_classes(model_type):
-            model_class = getattr(transformers, class_name, None)
-            if model_class is None:
-                continue
+        for task, model_class in classes:
+            class_name = model_class.__name__
             torch.manual_seed(seed)
             try:
                 try:

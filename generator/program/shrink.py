@@ -200,9 +200,21 @@ def shrink(
     for name, value in vars(config).items():
         if _is_config(value):
             own = shrink(type(value), sizes, without, start=value)
-            out[name.lstrip("_")] = type(value)(**_asked_of(value, own) | own)
+            out[name.lstrip("_")] = type(value)(**_given(value) | _asked_of(value, own) | own)
     _tokens(have, out, config, sizes)
     return out
+
+
+def _given(config: Any) -> dict[str, Any]:
+    """The fields of a nested configuration that its owner set: not what its class has by default."""
+    try:
+        plain, have = type(config)(), _fields(config)
+    except Exception:  # it has required fields: all of them are given
+        return {}
+    derived = _derived(config, have)
+    return {
+        n: v for n, v in have.items() if n[0] != "_" and n not in derived and _get(plain, n) != v
+    }
 
 
 def _asked_of(backbone: Any, own: Mapping[str, Any]) -> dict[str, Any]:
@@ -427,7 +439,7 @@ def _rotary(
     def fit(parameters: Mapping[str, Any]) -> dict[str, Any]:
         new = dict(parameters)
         if "sections" in without:  # the model's code has sections that its configuration does not say
-            new.setdefault("mrope_section", [2, 3, 3])
+            new.setdefault("mrope_section", [3, 3, 2] if "spatial" in without else [2, 3, 3])
         section = new.get("mrope_section")
         if isinstance(section, list | tuple) and section:
             half = int(head * float(new.get("partial_rotary_factor") or 1)) // 2
@@ -476,12 +488,13 @@ def _tokens(have: Mapping[str, Any], out: dict[str, Any], config: Any, sizes: Si
 
 
 _ALL = "hidden head heads channels experts positions image window layers"
-#: What to leave as it is (for `pad`, `sections`, `kinds`, `derived`, `twice`: to do), one attempt after the other.
+#: What to leave as it is (for `pad`, `sections`, `spatial`, `kinds`, `derived`, `twice`: to do), one attempt after the other.
 _GIVE_UP: tuple[frozenset[str], ...] = tuple(
     frozenset(g.split())
     for g in (
         "",
         "sections",
+        "sections spatial",
         "kinds",
         "pad",
         "derived",
