@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..errors import MachineError, OpwrightError, Place, did_you_mean
 from . import torch_compat as compat
@@ -39,7 +39,8 @@ __all__ = ["Model", "TargetError", "load", "model_types", "rescale"]
 
 #: The implementations whose graphs export (and are the ones the survey took).
 CONSTRUCT = {"attn_implementation": "eager", "experts_implementation": "batched_mm"}
-MAX_PARAMETERS = 150_000_000
+#: A model of more is tried only where no smaller one works, and never one of more than the second.
+MANY_PARAMETERS, MAX_PARAMETERS = 20_000_000, 150_000_000
 
 
 class TargetError(OpwrightError):
@@ -360,47 +361,54 @@ def _from_transformers(model_type: str, seed: int) -> Model:
             else "TARGET is a model type, file.py:function or a .pt2 file",
         )
     config_class = transformers.models.auto.configuration_auto.CONFIG_MAPPING[model_type]
-    reasons: list[str] = []
     classes = [
         (task, found)
         for task, name in model_classes(model_type)
         if (found := getattr(transformers, name, None)) is not None
     ] or _of_module(config_class)
-    for kwargs in attempts(config_class, Sizes()):
-        for task, model_class in classes:
-            class_name = model_class.__name__
-            torch.manual_seed(seed)
+    reasons: list[str] = []
+    lacking: list[str] = []
+    large: list[tuple[int, Mapping[str, Any], tuple[str, Any]]] = []
+    tries = ((kwargs, c) for kwargs in attempts(config_class, Sizes()) for c in classes)
+    for kwargs, (task, model_class) in itertools.chain(tries, _once_more(large)):
+        try:
+            config = config_class(**copy.deepcopy(dict(kwargs)))
             try:
-                try:
-                    module = _construct(model_class, config_class(**copy.deepcopy(kwargs)))
-                except ImportError:  # a backbone of another package: a plain one of transformers stands in
-                    kwargs = kwargs | {"backbone_config": _plain_backbone(transformers)}
-                    module = _construct(model_class, config_class(**copy.deepcopy(kwargs)))
-            except Exception as e:
-                reasons.append(f"{class_name}: {_line(e)}")
-                continue
-            for inputs in _inputs(module, seed):
-                try:
-                    with torch.no_grad(), compat.quiet():
-                        module(**inputs)
-                except Exception as e:
-                    reasons.append(f"{class_name}({', '.join(inputs)}): {_line(e)}")
-                    continue
-                meta = {
-                    "weights": "random",
-                    "scale": "tiny",
-                    "seed": seed,
-                    "model_class": class_name,
-                    "task": task,
-                    "config_class": config_class.__name__,
-                    "kwargs": _plain(kwargs),
-                    "construct": CONSTRUCT,
-                    "inputs": {
-                        k: [list(v.shape), str(v.dtype).removeprefix("torch.")] for k, v in inputs.items()
-                    },
-                    "transformers": transformers.__version__,
-                }
-                return Model(model_type, f"transformers:{model_type}", module, (), inputs, meta)
+                count = _count(model_class, config)
+            except ImportError:  # a backbone of another package: a plain one of transformers stands in
+                kwargs = {**kwargs, "backbone_config": _plain_backbone(transformers)}
+                config = config_class(**copy.deepcopy(kwargs))
+                count = _count(model_class, config)
+            if count > (MAX_PARAMETERS if (count, kwargs, (task, model_class)) in large else MANY_PARAMETERS):
+                large.append((count, kwargs, (task, model_class)))
+                raise TargetError(f"{count:,} parameters are not tiny")
+            torch.manual_seed(seed)
+            module = _construct(model_class, config)
+        except Exception as e:
+            lacking += re.findall(r"requires the (\S+) library", str(e)) if isinstance(e, ImportError) else []
+            reasons.append(f"{model_class.__name__}: {_line(e)}")
+            continue
+        inputs = _accepted(module, seed, reasons)
+        if inputs is None:
+            continue
+        meta = {
+            "weights": "random",
+            "scale": "tiny",
+            "seed": seed,
+            "model_class": model_class.__name__,
+            "task": task,
+            "config_class": config_class.__name__,
+            "kwargs": _plain(kwargs),
+            "construct": CONSTRUCT,
+            "inputs": {k: [list(v.shape), str(v.dtype).removeprefix("torch.")] for k, v in inputs.items()},
+            "transformers": transformers.__version__,
+        }
+        return Model(model_type, f"transformers:{model_type}", module, (), inputs, meta)
+    if lacking:
+        needed = ", ".join(dict.fromkeys(lacking))
+        raise TargetError(
+            f"`{model_type}` needs {needed}, which is not installed", hint="install it, then try again"
+        )
     if not reasons:
         raise TargetError(
             f"transformers has no model class for `{model_type}`",
@@ -412,6 +420,51 @@ def _from_transformers(model_type: str, seed: int) -> Model:
     )
 
 
+_Try: TypeAlias = "tuple[Mapping[str, Any], tuple[str, Any]]"
+
+
+def _once_more(large: list[tuple[int, Mapping[str, Any], tuple[str, Any]]]) -> Iterator[_Try]:
+    """What was put off for its size, the smallest first: it is tried where nothing small works."""
+    for _, kwargs, c in sorted((x for x in large if x[0] <= MAX_PARAMETERS), key=lambda x: x[0]):
+        yield kwargs, c
+
+
+def _accepted(module: Any, seed: int, reasons: list[str]) -> dict[str, Any] | None:
+    """The first inputs that the module runs on; why it refused the others is appended to `reasons`."""
+    torch = compat.require_torch()
+    tried = _Tried()
+    for inputs in _inputs(module, seed):
+        if tried.hopeless(inputs):
+            continue
+        try:
+            with torch.no_grad(), compat.quiet():
+                module(**inputs)
+        except Exception as e:
+            tried.failed(inputs, e)
+            reasons.append(f"{type(module).__name__}({', '.join(inputs)}): {_line(e)}")
+            continue
+        return inputs
+    return None
+
+
+class _Tried:
+    """What inputs were refused for: the same twice over, at other extents of as many axes, is not for the extents."""
+
+    def __init__(self) -> None:
+        self._why: dict[tuple[tuple[str, int], ...], list[str]] = {}
+
+    @staticmethod
+    def _form(inputs: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
+        return tuple((name, x.dim()) for name, x in inputs.items())
+
+    def failed(self, inputs: Mapping[str, Any], error: Exception) -> None:
+        self._why.setdefault(self._form(inputs), []).append(f"{type(error).__name__}: {error}")
+
+    def hopeless(self, inputs: Mapping[str, Any]) -> bool:
+        why = self._why.get(self._form(inputs), [])
+        return len(why) > 1 and len(set(why)) == 1
+
+
 def _plain_backbone(transformers: Any) -> Any:
     return transformers.ResNetConfig(
         depths=[1, 1, 1, 1], embedding_size=16, hidden_sizes=[32, 64, 128, 256], out_indices=[1, 2, 3, 4]
@@ -419,8 +472,11 @@ def _plain_backbone(transformers: Any) -> Any:
 
 
 def _line(e: Exception) -> str:
+    """The error's first line; a configuration's own validation says what is wrong in its last."""
     lines = [x.strip() for x in str(e).splitlines() if x.strip()]
-    return f"{type(e).__name__}: {lines[0][:200]}" if lines else type(e).__name__
+    if lines and lines[0].endswith(":"):
+        lines[0] += f" {lines[-1]}"
+    return f"{type(e).__name__}: {lines[0][:300]}" if lines else type(e).__name__
 
 
 def _plain(kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -446,17 +502,25 @@ def _jsonable(v: Any) -> Any:
 
 
 def _construct(model_class: Any, config: Any) -> Any:
-    torch = compat.require_torch()
+    _plainly(config)
+    with compat.quiet():
+        return _build(model_class, config).float().eval()
+
+
+def _plainly(config: Any) -> None:
+    """Outputs are the model's own results: no caches, no layers' states."""
     for c in _configs(config):
         for name in ("use_cache", "output_attentions", "output_hidden_states"):
             if getattr(c, name, False):
                 setattr(c, name, False)
-    with torch.device("meta"):
-        count = sum(p.numel() for p in _build(model_class, copy.deepcopy(config)).parameters())
-    if count > MAX_PARAMETERS:
-        raise TargetError(f"{count:,} parameters are not tiny")
-    with compat.quiet():
-        return _build(model_class, config).float().eval()
+
+
+def _count(model_class: Any, config: Any) -> int:
+    """How many parameters a model has, without their memory."""
+    config = copy.deepcopy(config)
+    _plainly(config)
+    with compat.require_torch().device("meta"), compat.quiet():
+        return sum(p.numel() for p in _build(model_class, config).parameters())
 
 
 def _build(model_class: Any, config: Any) -> Any:

@@ -66,6 +66,7 @@ _RULES: tuple[tuple[str, str, Callable[[Sizes], int]], ...] = (
         "experts",
         lambda s: s.experts,
     ),
+    (r"shared_experts$", "keep", lambda s: 1),
     (r"^n_group$|^num_expert_groups?$", "experts", lambda s: 2),
     (r"^topk_group$", "experts", lambda s: 1),
     (r"(key_value|kv|linear.*key|index_n)_?heads$|multi_query_group_num", "heads", lambda s: s.kv_heads),
@@ -92,6 +93,7 @@ _RULES: tuple[tuple[str, str, Callable[[Sizes], int]], ...] = (
         "window",
         lambda s: s.window,
     ),
+    (r"^projection_dim$", "projection", lambda s: s.hidden),
     (r"conv_pos_embedding_groups", "heads", lambda s: s.heads),
     (r"conv_pos_embeddings", "positions", lambda s: s.head),
     (r"num_queries|num_proposals|^num_latents$", "positions", lambda s: 8),
@@ -101,8 +103,8 @@ _RULES: tuple[tuple[str, str, Callable[[Sizes], int]], ...] = (
         lambda s: s.channels // 4,
     ),  # of the first stage: each next one doubles them
     (
-        r"hidden_size$|^d_model$|^n_embd$|embed_dim$|hidden_dim$|^embedding_(size|dim)$|^projection_dim$|word_embed_proj_dim|"
-        r"lru_width|hidden_size_per_layer|^dim$|^d_latents$",
+        r"hidden_size$|^d_model$|^n_embd$|embed_dim$|hidden_dim$|^embedding_(size|dim)$|word_embed_proj_dim|"
+        r"^emb_dim$|lru_width|hidden_size_per_layer|^dim$|^d_latents$",
         "hidden",
         lambda s: s.hidden,
     ),
@@ -173,6 +175,10 @@ def shrink(
     for name, value in have.items():
         if name == "vocab_size" and value is None:
             out[name] = sizes.vocab
+        if value is None and "fill" in without and not name.endswith(_UNFILLED):
+            found = _rule(name)
+            if found is not None and found[1](sizes) > 0:
+                out[name] = found[1](sizes)
         if name == "head_dim" and value is None and "head" not in without:
             out[name] = sizes.head
         if name == "pad_token_id" and value is None and "pad" in without:
@@ -212,9 +218,11 @@ def _given(config: Any) -> dict[str, Any]:
     except Exception:  # it has required fields: all of them are given
         return {}
     derived = _derived(config, have)
-    return {
-        n: v for n, v in have.items() if n[0] != "_" and n not in derived and _get(plain, n) != v
+    named = {n: v for n, v in have.items() if n[0] != "_" and n not in derived and _get(plain, n) != v}
+    more = {  # flags that its model reads and its class does not declare
+        n: v for n, v in vars(config).items() if isinstance(v, bool | int | float | str) and n[0] != "_"
     }
+    return named | {n: v for n, v in more.items() if not hasattr(plain, n)}
 
 
 def _asked_of(backbone: Any, own: Mapping[str, Any]) -> dict[str, Any]:
@@ -364,8 +372,16 @@ def _lists(have: Mapping[str, Any], out: dict[str, Any], sizes: Sizes, without: 
             out[name] = type(value)(min(x, sizes.layers) for x in value)
         elif ints and name.endswith("block_repeats") and "layers" not in without:
             out[name] = type(value)(1 for _ in value)
-        elif ints and _STAGES.search(name) and "channels" not in without and not _staged(have):
+        elif (
+            ints
+            and _STAGES.search(name)
+            and "channels" not in without
+            and not _staged(have)
+            and not _told_twice(name, have)
+        ):
             out[name] = type(value)(_narrowed(value, sizes.channels))
+        elif ints and len(set(value)) == 1 and (width := _width_of(value[0], have, out)) is not None:
+            out[name] = type(value)(width for _ in value)
         elif ints and name == "conv_dim" and "channels" not in without:
             out[name] = type(value)(min(x, sizes.channels) for x in value)
         elif (
@@ -382,8 +398,12 @@ def _lists(have: Mapping[str, Any], out: dict[str, Any], sizes: Sizes, without: 
             out[name] = type(value)(min(x, sizes.intermediate) for x in value)
 
 
+#: Names of fields for which nothing is a choice: without a window there is none, without a head size it follows.
+_UNFILLED = ("window", "window_size", "chunk_size", "head_dim", "lora_rank")
 #: Factors on depths that other fields hold.
 _MULTIPLES = re.compile(r"depth_(coefficient|multiplier|mult)$")
+#: Names of a model's width.
+_WIDTH = re.compile(r"hidden_(size|dim)$|^d_model$")
 #: Names of lists that hold each stage's channels.
 _STAGES = re.compile(r"hidden_sizes$|^widths$|^embed_dims$")
 
@@ -391,6 +411,19 @@ _STAGES = re.compile(r"hidden_sizes$|^widths$|^embed_dims$")
 def _staged(have: Mapping[str, Any]) -> bool:
     """Whether each stage has its own number of heads, which its channels must be a multiple of."""
     return any(isinstance(have.get(n), list | tuple) for n in ("num_heads", "num_attention_heads"))
+
+
+def _width_of(old: int, have: Mapping[str, Any], out: Mapping[str, Any]) -> int | None:
+    """What became of the model's width, when that is what this number was."""
+    widths = {out[n] for n, v in have.items() if v == old and n in out and _WIDTH.search(n)}
+    return widths.pop() if old > 8 and len(widths) == 1 else None
+
+
+def _told_twice(name: str, have: Mapping[str, Any]) -> bool:
+    """Whether another list holds the same stages' channels, under a name that says nothing."""
+    return any(
+        n.strip("_") != name and isinstance(v, list | tuple) and max(have[name]) in v for n, v in have.items()
+    )
 
 
 def _narrowed(widths: Sequence[int], least: int) -> list[int]:
@@ -487,27 +520,32 @@ def _tokens(have: Mapping[str, Any], out: dict[str, Any], config: Any, sizes: Si
             last -= 1
 
 
-_ALL = "hidden head heads channels experts positions image window layers"
-#: What to leave as it is (for `pad`, `sections`, `spatial`, `kinds`, `derived`, `twice`: to do), one attempt after the other.
+#: How wide a model is: what shrinks least safely, and costs little where layers and experts are few.
+_WIDTHS = "projection hidden head heads"
+_ALL = f"{_WIDTHS} channels experts positions image window layers"
+#: What to leave as it is (for `pad`, `sections`, `spatial`, `kinds`, `derived`, `twice`, `fill`: to do), one attempt after the other.
 _GIVE_UP: tuple[frozenset[str], ...] = tuple(
     frozenset(g.split())
     for g in (
         "",
         "sections",
         "sections spatial",
+        "fill",
         "kinds",
         "pad",
+        "projection",
         "derived",
         "derived twice",
         "channels",
-        "image",
         "window",
         "head",
         "head heads",
         "experts",
+        f"{_WIDTHS} channels",
+        f"{_WIDTHS} channels fill",
+        "image",
         "positions image",
-        "hidden head heads channels",
-        "hidden head heads channels experts positions image window",
+        f"{_WIDTHS} channels experts positions image window",
         _ALL,
     )
 )
