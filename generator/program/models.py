@@ -345,7 +345,7 @@ def _of_module(config_class: Any) -> list[tuple[str, Any]]:
         and getattr(c, "config_class", None) is config_class
         and "forward" in vars(c)
     ]
-    return [("BASE", c) for c in sorted(reversed(own), key=lambda c: "For" not in c.__name__)]
+    return [("BASE", c) for c in sorted(own[::-1], key=lambda c: "For" not in c.__name__)]
 
 
 def _from_transformers(model_type: str, seed: int) -> Model:

@@ -89,7 +89,7 @@ _RULES: tuple[tuple[str, str, Callable[[Sizes], int]], ...] = (
         lambda s: s.positions,
     ),
     (
-        r"sliding_window(_size)?$|^local_attention$|attention_(window|chunk)_size|(^|_)chunk_size$",
+        r"sliding_window(_size)?$|^local_attention$|(attention_(window|chunk)|context)_size$|(^|_)chunk_size$",
         "window",
         lambda s: s.window,
     ),
@@ -523,7 +523,8 @@ def _tokens(have: Mapping[str, Any], out: dict[str, Any], config: Any, sizes: Si
 #: How wide a model is: what shrinks least safely, and costs little where layers and experts are few.
 _WIDTHS = "projection hidden head heads"
 _ALL = f"{_WIDTHS} channels experts positions image window layers"
-#: What to leave as it is (for `pad`, `sections`, `spatial`, `kinds`, `derived`, `twice`, `fill`: to do), one attempt after the other.
+#: What to leave as it is (for `pad`, `sections`, `spatial`, `kinds`, `derived`, `twice`, `fill`: to do), one attempt
+#: after the other.
 _GIVE_UP: tuple[frozenset[str], ...] = tuple(
     frozenset(g.split())
     for g in (
