@@ -345,7 +345,8 @@ def _of_module(config_class: Any) -> list[tuple[str, Any]]:
         and getattr(c, "config_class", None) is config_class
         and "forward" in vars(c)
     ]
-    return [("BASE", c) for c in sorted(own[::-1], key=lambda c: "For" not in c.__name__)]
+    own.reverse()
+    return [("BASE", c) for c in sorted(own, key=lambda c: "For" not in c.__name__)]
 
 
 def _from_transformers(model_type: str, seed: int) -> Model:
@@ -366,8 +367,9 @@ def _from_transformers(model_type: str, seed: int) -> Model:
         for task, name in model_classes(model_type)
         if (found := getattr(transformers, name, None)) is not None
     ] or _of_module(config_class)
-    reasons: list[str] = []
-    lacking: list[str] = []
+    reasons: list[str] = []  # why none was built, and what those that were built said of their inputs
+    ran: list[str] = []
+    lacking: list[tuple[str, str]] = []
     large: list[tuple[int, Mapping[str, Any], tuple[str, Any]]] = []
     tries = ((kwargs, c) for kwargs in attempts(config_class, Sizes()) for c in classes)
     for kwargs, (task, model_class) in itertools.chain(tries, _once_more(large)):
@@ -385,10 +387,11 @@ def _from_transformers(model_type: str, seed: int) -> Model:
             torch.manual_seed(seed)
             module = _construct(model_class, config)
         except Exception as e:
-            lacking += re.findall(r"requires the (\S+) library", str(e)) if isinstance(e, ImportError) else []
+            if isinstance(e, ImportError):
+                lacking += re.findall(r"requires the (\S+) library|No module named '([\w.]+)'", str(e))
             reasons.append(f"{model_class.__name__}: {_line(e)}")
             continue
-        inputs = _accepted(module, seed, reasons)
+        inputs = _accepted(module, seed, ran)
         if inputs is None:
             continue
         meta = {
@@ -405,7 +408,7 @@ def _from_transformers(model_type: str, seed: int) -> Model:
         }
         return Model(model_type, f"transformers:{model_type}", module, (), inputs, meta)
     if lacking:
-        needed = ", ".join(dict.fromkeys(lacking))
+        needed = ", ".join(dict.fromkeys(a or b for a, b in lacking))
         raise TargetError(
             f"`{model_type}` needs {needed}, which is not installed", hint="install it, then try again"
         )
@@ -415,7 +418,7 @@ def _from_transformers(model_type: str, seed: int) -> Model:
             hint="it names a configuration only; write a file.py:function that builds the model",
         )
     raise TargetError(
-        f"no tiny `{model_type}` could be built and run: {reasons[0]}",
+        f"no tiny `{model_type}` could be built and run: {ran[0] if ran else reasons[0]}",
         hint="write a file.py:function that returns (module, args, kwargs)",
     )
 
@@ -433,7 +436,10 @@ def _accepted(module: Any, seed: int, reasons: list[str]) -> dict[str, Any] | No
     """The first inputs that the module runs on; why it refused the others is appended to `reasons`."""
     torch = compat.require_torch()
     tried = _Tried()
-    for inputs in _inputs(module, seed):
+    name = type(module).__name__
+    waiting = _inputs(module, seed)
+    mended: list[dict[str, Any]] = []
+    while (inputs := mended.pop() if mended else next(waiting, None)) is not None:
         if tried.hopeless(inputs):
             continue
         try:
@@ -441,9 +447,13 @@ def _accepted(module: Any, seed: int, reasons: list[str]) -> dict[str, Any] | No
                 module(**inputs)
         except Exception as e:
             tried.failed(inputs, e)
-            reasons.append(f"{type(module).__name__}({', '.join(inputs)}): {_line(e)}")
+            reasons.append(f"{name}({', '.join(inputs)}): {_line(e)}")
+            mended += tried.mended(inputs, e)
             continue
         return inputs
+    if not tried:
+        takes = ", ".join(inspect.signature(module.forward).parameters)
+        reasons.append(f"{name}: no example can be made of what it takes ({takes})")
     return None
 
 
@@ -452,6 +462,7 @@ class _Tried:
 
     def __init__(self) -> None:
         self._why: dict[tuple[tuple[str, int], ...], list[str]] = {}
+        self._mended: set[str] = set()
 
     @staticmethod
     def _form(inputs: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
@@ -459,6 +470,33 @@ class _Tried:
 
     def failed(self, inputs: Mapping[str, Any], error: Exception) -> None:
         self._why.setdefault(self._form(inputs), []).append(f"{type(error).__name__}: {error}")
+
+    def __bool__(self) -> bool:
+        return bool(self._why)
+
+    def mended(self, inputs: Mapping[str, Any], error: Exception) -> list[dict[str, Any]]:
+        """The inputs with as many features, or channels, as a first layer said that it wants; once for each want."""
+        torch = compat.require_torch()
+        text = str(error)
+        product = re.search(r"shapes cannot be multiplied \(\d+x(\d+) and (\d+)x\d+\)", text)
+        layer = re.search(r"expected input\[(.*?)\] to have (\d+) channels, but got (\d+)", text)
+        axis, now, wanted = (
+            (-1, int(product[1]), int(product[2]))
+            if product
+            else (1, int(layer[3]), int(layer[2]))
+            if layer
+            else (0, 0, 0)
+        )
+        if not wanted or text in self._mended:
+            return []
+        self._mended.add(text)
+        for name, x in inputs.items():
+            if x.is_floating_point() and x.dim() > 2 and x.shape[axis] == now:
+                shape = list(x.shape)
+                shape[axis] = wanted
+                again = torch.randn(shape, generator=torch.Generator().manual_seed(now))
+                return [dict(inputs) | {name: again}]
+        return []
 
     def hopeless(self, inputs: Mapping[str, Any]) -> bool:
         why = self._why.get(self._form(inputs), [])
@@ -657,10 +695,11 @@ def _shapes(config: Any) -> dict[str, list[tuple[int, ...]]]:
     series, times = _first(config, "input_size"), _first(config, "num_time_features") or 1
     series = (series,) if isinstance(series, int) and series > 1 else ()
     books = _first(config, "num_codebooks")  # a text token and one of each codebook at every step
+    spoken = _first(config, "num_codebooks", "num_channels")  # what a decoder of sound says at every step
     return {
         "input_ids": [(b, s), *([(b, s, books + 1)] if isinstance(books, int) else [])],
         "attention_mask": [(b, s)],
-        "decoder_input_ids": [(b, t)],
+        "decoder_input_ids": [(b, t), *([(b, t, spoken)] if isinstance(spoken, int) else [])],
         "inputs": [(b, s)],
         "pixel_values": (clips if frames_of else [])
         + [(b, channels, *x) for x in sides]
