@@ -341,6 +341,11 @@ class _Window:
     numbers: tuple[Expr, ...]
     facts: tuple[Expr, ...]
 
+    def apart(self, own: set[str], sums: set[str]) -> bool:
+        load = _bare(self.value)
+        assert isinstance(load, Load)
+        return all(_apart(e, own, sums) for e in (*load.index, *self.numbers))
+
 
 def _window(x: Expr, own: set[str]) -> _Window | None:
     """A guarded load whose place and guard are linear in the factor's own indices: a window slid over memory."""
@@ -387,6 +392,14 @@ def _linear(e: Expr, own: set[str]) -> bool:
     return False
 
 
+def _apart(e: Expr, own: set[str], sums: set[str]) -> bool:
+    """Whether a linear integer expression is what depends on `own` plus what depends on `sums`."""
+    names = _names(e)
+    if not names & own or not names & sums:
+        return True
+    return isinstance(e, Bin) and e.op in "+-" and _apart(e.left, own, sums) and _apart(e.right, own, sums)
+
+
 def _window_factor(low: Lowering, w: _Window, own: Sequence[Axis], sums: Sequence[Axis]) -> Factor | None:
     """The factor of a window; None where more than checks of what a run has in common stands between."""
     made: list[tuple[tuple[Expr, ...], list[LoopStmt], Expr]] = []
@@ -405,7 +418,8 @@ def _window_factor(low: Lowering, w: _Window, own: Sequence[Axis], sums: Sequenc
     checks = [s for s in stmts if isinstance(s, Check) and not _locals(s.index) & moving]
     if inner.body or len(checks) < len(stmts):
         return None
-    return Factor(walk_, value, numbers, tuple(checks))
+    apart = w.apart({a.name for a in own}, {a.name for a in sums})
+    return Factor(walk_, value, numbers, tuple(checks), apart)
 
 
 def _locals(x: Expr) -> set[str]:

@@ -286,12 +286,14 @@ class Factor:
 
     window  `value` is an element of memory where all of these are at least 0, and 0 elsewhere; along a run the place
             of the element and these numbers change evenly.  `checks` hold for all elements of a run alike
+    apart   place and numbers are each a part that the sum's axes move and one that the own axes move
     """
 
     walk: Walk
     value: Expr
     window: tuple[Expr, ...] = ()
     checks: tuple[Check, ...] = ()
+    apart: bool = False
 
     @property
     def own(self) -> Walk:

@@ -153,7 +153,64 @@ def _factor(c: CLike, name: str, f: Factor, dtype: DType) -> None:
                 place = Elem("at", "", (Local(f"{g} + {t}"),), (Num(1, dtype=DType.I64),), dtype=dtype)
                 c.steps(replace(own, body=(*own.body, Store(place, "=", f.value))), "i0", "i1")
     c.operands = outside
-    c.line(f"const auto {name} = owk_{'windowed' if f.window else 'computed'}({name}_pack);")
+    if not f.window:
+        c.line(f"const auto {name} = owk_computed({name}_pack);")
+        return
+    _point(c, name, f)
+    kind = f"{_stored(f)}, {len(f.window)}, {'true' if f.apart else 'false'}"
+    c.line(f"const auto {name} = owk_windowed<{kind}>({name}_pack, {name}_point, e.w{own.id}, e.w{w.id});")
+
+
+def _stored(f: Factor) -> str:
+    """How the elements of a window lie in memory."""
+    value = _bare(f.value)
+    assert isinstance(value, Elem) and value.dtype is not None
+    return storage_type(value.dtype)
+
+
+def _point(c: CLike, name: str, f: Factor) -> None:
+    """A window's element at one place of both walks: where it lies, and by how much it is inside, each with its step
+    along a run.  Nothing where a check fails: packing reports it, should an element be read.
+    """
+    w, own = f.walk, f.own
+    outside = dict(c.operands)
+    params = (
+        f"[[maybe_unused]] const OwkAt<{c.width(w)}>& a{w.id}, "
+        f"[[maybe_unused]] const OwkAt<{c.width(own)}>& a{own.id}, int64_t* inside, int64_t* by, int64_t* step"
+    )
+    with c.indented(
+        f"const auto {name}_point = [&]({params}) -> const {_stored(f)}* {{", "};", skip="return nullptr;"
+    ):
+        for i, o in enumerate(w.operands):
+            c.line(c.pointer(w, i, o))
+        c.enter(w)
+        c.block(w.body[:-1])
+        for i, o in enumerate(own.operands):
+            c.line(c.pointer(own, i, o))
+        t = f"t{own.id}"
+        memory, place = _moving(c, f)
+        for k, x in enumerate(f.window):
+            c.line(f"const auto inside{k} = [&](int64_t {t}) {c.inline}{{ return {c.expr(x)}; }};")
+            c.line(f"inside[{k}] = inside{k}(0), by[{k}] = inside{k}(1) - inside[{k}];")
+        for check in f.checks:
+            index, extent = c.expr(check.index), c.expr(check.extent)
+            c.line(f"if ((uint64_t)({index}) >= (uint64_t)({extent})) return nullptr;")
+        c.line(f"const auto place = [&](int64_t {t}) {c.inline}{{ return {place}; }};")
+        c.line("*step = place(1) - place(0);")
+        c.line(f"return {memory} + place(0);")
+    c.operands = outside
+
+
+def _moving(c: CLike, f: Factor) -> tuple[str, str]:
+    """Enter a run of a window: its operands' steps; where its elements lie, as a pointer and a place after it."""
+    own = f.own
+    c.enter(own, f"t{own.id}")
+    for o in own.operands:
+        c.line(f"const int64_t {o.name}_s = e.w{own.id}.step[{c.operands[o.name][1]}][e.w{own.id}.rank - 1];")
+    value = _bare(f.value)
+    assert isinstance(value, Elem)
+    memory, _, place = c.place(value).partition("[")
+    return memory, place[:-1]
 
 
 def _window(c: CLike, f: Factor) -> None:
@@ -162,22 +219,15 @@ def _window(c: CLike, f: Factor) -> None:
     g, t, n = f"g{own.id}", f"t{own.id}", f"n{own.id}"
     with c.indented(f"for (int64_t {g} = i0; {g} < i1;) {{", skip="return;"):
         c.run_head(own, "i1", g)
-        c.enter(own, t)
-        for o in own.operands:
-            c.line(
-                f"const int64_t {o.name}_s = e.w{own.id}.step[{c.operands[o.name][1]}][e.w{own.id}.rank - 1];"
-            )
+        memory, place = _moving(c, f)
         c.line(f"int64_t first = 0, last = {n};")
         for x in f.window:
             c.line(f"owk_clip([&](int64_t {t}) {c.inline}{{ return {c.expr(x)}; }}, {n}, &first, &last);")
         if f.checks:
             with c.indented("if (first < last) {"):
                 c.block(f.checks)
-        value = _bare(f.value)
-        assert isinstance(value, Elem)
-        head, _, place = c.place(value).partition("[")
-        c.line(f"const auto place = [&](int64_t {t}) {c.inline}{{ return {place[:-1]}; }};")
-        c.line(f"owk_window(at, {n}, first, last, {head}, place(first), place(1) - place(0));")
+        c.line(f"const auto place = [&](int64_t {t}) {c.inline}{{ return {place}; }};")
+        c.line(f"owk_window(at, {n}, first, last, {memory}, place(first), place(1) - place(0));")
         c.line(f"owk_move(e.w{own.id}, a{own.id}, {n});")
         c.line(f"{g} += {n};")
 

@@ -169,6 +169,9 @@ typedef struct {
 #define OWK_TILE_ROWS 384    /* at most */
 #define OWK_TILE_BYTES 1024  /* of a row of sums, at most */
 #define OWK_FEW_ROWS 16      /* up to here a factor is not packed where it can be read in line */
+#define OWK_SLIDE_ROWS 4     /* up to here a window's columns are read where they lie, */
+#define OWK_SLIDE_TERMS 128  /* of up to so many terms, */
+#define OWK_SLIDE_RUN 64     /* or copied in lines of so many */
 #define OWK_NEAR_BYTES 512   /* lines this near each other stay in the cache together: they are never packed */
 #define OWK_GEMM_WORK 262144 /* terms that are worth a task of their own */
 
@@ -200,7 +203,8 @@ static inline int64_t owk_gemm_bytes(int64_t m, int64_t n, int64_t k) {
   const int64_t lanes = OwkVector<A>::lanes, block = owk_gemm_block(k);
   const int64_t packed = block * (columns + rows);
   const int64_t lines = OWK_FEW_ROWS * owk_round_up(k, lanes);
-  return owk_round_up((rows * columns + owk_most(packed, lines)) * (int64_t)sizeof(A), 64);
+  const int64_t slide = m > OWK_SLIDE_ROWS ? 0 : owk_least(k, OWK_SLIDE_TERMS) * (OWK_SLIDE_ROWS + OWK_SLIDE_RUN);
+  return owk_round_up((rows * columns + owk_most(packed, owk_most(lines, slide))) * (int64_t)sizeof(A), 64);
 }
 template <class A>
 static inline void owk_gemm_plan(OwkGemm& g, int64_t outer, int64_t m, int64_t n, int64_t k, int32_t threads) {
@@ -410,10 +414,15 @@ struct OwkComputed {
     f(dst, width, i0, i1, k0, k1);
   }
 };
-/* Values that the kernel's text copies: `jump` elements lie between panels, so that many are filled at once. */
-template <class F>
+/* A window slid over memory.  `f` copies it (`jump` elements lie between panels, so that many are filled at once);
+ * `point` says of one place where its element lies, and W numbers that are at least 0 inside, each with its step along a
+ * run.  APART: all of these are a part that `sum` moves plus one that `own` moves. */
+template <class T, int W, bool APART, class F, class P, class X, class Y>
 struct OwkWindowed {
   const F& f;
+  const P& point;
+  const X& own;
+  const Y& sum;
   OWK_INLINE bool lines() const { return false; }
   OWK_INLINE bool columns() const { return false; }
   template <class A>
@@ -421,9 +430,9 @@ struct OwkWindowed {
     f(dst, width, width * (k1 - k0), i0, i1, k0, k1);
   }
 };
-template <class F>
-OWK_FN OwkWindowed<F> owk_windowed(const F& f) {
-  return OwkWindowed<F>{f};
+template <class T, int W, bool APART, class F, class P, class X, class Y>
+OWK_FN OwkWindowed<T, W, APART, F, P, X, Y> owk_windowed(const F& f, const P& point, const X& own, const Y& sum) {
+  return OwkWindowed<T, W, APART, F, P, X, Y>{f, point, own, sum};
 }
 template <class F>
 OWK_FN OwkComputed<F> owk_computed(const F& f) {
@@ -605,8 +614,9 @@ OWK_FN void owk_panels(const OwkPlain<A, T>& f, A* to, int64_t width, int64_t j0
   }
   for (int64_t j = j0; j < j1; j += width) f(to + (j - j0) * (k1 - k0), width, j, owk_least(j1, j + width), k0, k1);
 }
-template <class A, class F>
-OWK_FN void owk_panels(const OwkWindowed<F>& f, A* to, int64_t width, int64_t j0, int64_t j1, int64_t k0, int64_t k1) {
+template <class A, class T, int W, bool APART, class F, class P, class X, class Y>
+OWK_FN void owk_panels(const OwkWindowed<T, W, APART, F, P, X, Y>& f, A* to, int64_t width, int64_t j0, int64_t j1,
+                       int64_t k0, int64_t k1) {
   f(to, width, j0, j1, k0, k1);
 }
 
@@ -636,6 +646,161 @@ static inline void owk_line(const T* b, int64_t ldb, const A* a, int64_t terms, 
     for (int64_t j = 0; j < n; ++j) c[j] = part[j];
   else
     for (int64_t j = 0; j < n; ++j) c[j] = c[j] + part[j];
+}
+
+/* ---- few rows against a window: columns are read where they lie ---- */
+
+/* As a lane of owk_vfma. */
+OWK_FN float owk_term(float a, float b, float c) { return OWK_HAS_FMA ? __builtin_fmaf(a, b, c) : a * b + c; }
+OWK_FN double owk_term(double a, double b, double c) { return OWK_HAS_FMA ? __builtin_fma(a, b, c) : a * b + c; }
+
+/* Sums of runs of columns: c[i][0 .. n) = sum over terms k of x[i][k] * element k of a column.  The elements of term k
+ * are at[k][t * step] for t in [first[k], last[k]), all of them in [from, to), and 0 elsewhere. */
+template <class A, class T>
+struct OwkSlide {
+  typedef typename OwkVector<A>::type vec;
+  int64_t rows, terms, block, ldx, ldc;
+  const A* x; /* rows of `ldx` elements */
+  A* c;
+  A* spare; /* a line of OWK_SLIDE_RUN elements per term */
+  const T* at[OWK_SLIDE_TERMS];
+  int64_t first[OWK_SLIDE_TERMS], last[OWK_SLIDE_TERMS], step, from, to;
+
+  /* V vectors of columns from t on, for every row. */
+  template <int V, class U>
+  OWK_INLINE void columns(const U* const* p, int64_t t, A* out, int64_t apart) const {
+    const int64_t lanes = OwkVector<A>::lanes;
+    for (int64_t i = 0; i < rows; ++i) {
+      const A* const w = x + i * ldx;
+      vec total[V];
+      for (int64_t k0 = 0; k0 < terms; k0 += block) {
+        const int64_t k1 = owk_least(terms, k0 + block);
+        vec acc[V];
+#pragma GCC unroll 16
+        for (int v = 0; v < V; ++v) acc[v] = vec{};
+        for (int64_t k = k0; k < k1; ++k) {
+          const vec y = w[k] - vec{};
+          const U* const q = p[k] + t;
+#pragma GCC unroll 16
+          for (int v = 0; v < V; ++v) acc[v] = owk_vfma(y, owk_vload(q + v * lanes), acc[v]);
+        }
+#pragma GCC unroll 16
+        for (int v = 0; v < V; ++v) total[v] = k0 ? total[v] + acc[v] : acc[v];
+      }
+#pragma GCC unroll 16
+      for (int v = 0; v < V; ++v) __builtin_memcpy(out + i * apart + v * lanes, &total[v], sizeof(vec));
+    }
+  }
+  template <class U>
+  OWK_INLINE void stretch(const U* const* p, int64_t lo, int64_t hi, A* out) const {
+    const int64_t lanes = OwkVector<A>::lanes;
+    int64_t t = lo;
+    for (; t + 4 * lanes <= hi; t += 4 * lanes) columns<4>(p, t, out + t, ldc);
+    for (; t + lanes <= hi; t += lanes) columns<1>(p, t, out + t, ldc);
+    if (t < hi) columns<1>(p, hi - lanes, out + hi - lanes, ldc); /* some once more */
+  }
+  /* One column, whose terms may lie outside. */
+  OWK_INLINE void edge(int64_t t, A* out) const {
+    for (int64_t i = 0; i < rows; ++i) {
+      A total = 0;
+      for (int64_t k0 = 0; k0 < terms; k0 += block) {
+        const int64_t k1 = owk_least(terms, k0 + block);
+        A acc = 0;
+        for (int64_t k = k0; k < k1; ++k)
+          acc = owk_term(x[i * ldx + k], t >= first[k] && t < last[k] ? owk_wide(at[k][t]) : (A)0, acc);
+        total = k0 ? total + acc : acc;
+      }
+      out[i * ldc + t] = total;
+    }
+  }
+  void run(int64_t n) {
+    const int64_t lanes = OwkVector<A>::lanes;
+    if (to - from >= lanes) {
+      stretch(at, from, to, c);
+      for (int64_t t = 0; t < from; ++t) edge(t, c);
+      for (int64_t t = to; t < n; ++t) edge(t, c);
+      return;
+    }
+    const A* line[OWK_SLIDE_TERMS];
+    for (int64_t t0 = 0; t0 < n; t0 += OWK_SLIDE_RUN) {
+      const int64_t m = owk_least(n - t0, OWK_SLIDE_RUN), whole = owk_round_up(m, lanes);
+      for (int64_t k = 0; k < terms; ++k) {
+        A* const to_line = spare + k * OWK_SLIDE_RUN;
+        const int64_t lo = owk_least(owk_most(first[k] - t0, 0), m), hi = owk_most(owk_least(last[k] - t0, m), lo);
+        line[k] = to_line;
+        for (int64_t t = 0; t < lo; ++t) to_line[t] = 0;
+        owk_copy(to_line + lo, at[k] + (t0 + lo) * step, step, hi - lo);
+        for (int64_t t = hi; t < whole; ++t) to_line[t] = 0;
+      }
+      if (m >= lanes) {
+        stretch(line, 0, m, c + t0);
+      } else { /* a row of sums has room for whole vectors, but the columns after these are not ours */
+        A few[OWK_SLIDE_ROWS * OwkVector<A>::lanes];
+        columns<1>(line, 0, few, lanes);
+        for (int64_t i = 0; i < rows; ++i)
+          for (int64_t t = 0; t < m; ++t) c[i * ldc + t0 + t] = few[i * lanes + t];
+      }
+    }
+  }
+};
+
+template <int N>
+OWK_FN OwkAt<N> owk_position(const OwkWalk<N>& w, int64_t linear) {
+  OwkAt<N> a;
+  owk_seek(w, linear, a);
+  return a;
+}
+template <class A, class L, class T, int W, class F, class P, class X, class Y>
+static inline bool owk_slid(const OwkGemm& g, const OwkTile& t, const L& left,
+                            const OwkWindowed<T, W, true, F, P, X, Y>& right, A* c, int64_t ldc, A* rest) {
+  if (g.m > OWK_SLIDE_ROWS || g.k > OWK_SLIDE_TERMS || g.k == 0 || t.read <= t.n0) return false;
+  OwkSlide<A, T> slide;
+  int64_t inside[W], by[W], part[W][OWK_SLIDE_TERMS], place[OWK_SLIDE_TERMS];
+  auto own = owk_position(right.own, t.n0);
+  auto sum = owk_position(right.sum, 0);
+  const auto origin = sum;
+  const T* zero = nullptr;
+  for (int64_t k = 0; k < g.k; ++k, owk_move(right.sum, sum, 1)) { /* by how much each term differs from the first */
+    const T* const p = right.point(sum, own, inside, by, &slide.step);
+    if (!p) return false;
+    if (k == 0) zero = p;
+    place[k] = ((intptr_t)p - (intptr_t)zero) / (int64_t)sizeof(T);
+    for (int w = 0; w < W; ++w) part[w][k] = inside[w] - (k ? part[w][0] : 0);
+  }
+  for (int w = 0; w < W; ++w) part[w][0] = 0;
+  slide.rows = t.m1 - t.m0;
+  slide.terms = slide.ldx = g.k;
+  slide.block = g.block;
+  slide.ldc = ldc;
+  slide.x = rest;
+  slide.spare = rest + OWK_SLIDE_ROWS * g.k;
+  for (int64_t x = 0; x < slide.rows * g.k; ++x) rest[x] = 0;
+  for (int64_t i = 0; i < slide.rows; ++i) left(rest + i * g.k, 1, t.m0 + i, t.m0 + i + 1, 0, g.k);
+  for (int64_t j = t.n0; j < t.read;) {
+    const int64_t n = owk_run(right.own, own, t.read - j);
+    const T* const p = right.point(origin, own, inside, by, &slide.step);
+    slide.from = 0, slide.to = slide.step == 1 ? n : 0;
+    for (int64_t k = 0; k < g.k; ++k) {
+      int64_t first = 0, last = n;
+      for (int w = 0; w < W; ++w)
+        owk_clip([&](int64_t s) OWK_INLINE { return inside[w] + part[w][k] + s * by[w]; }, n, &first, &last);
+      if (first >= last) first = last = n;
+      slide.first[k] = first;
+      slide.last[k] = last;
+      slide.at[k] = (const T*)((intptr_t)p + place[k] * (int64_t)sizeof(T));
+      slide.from = owk_most(slide.from, first);
+      slide.to = owk_least(slide.to, last);
+    }
+    slide.c = c + (j - t.n0);
+    slide.run(n);
+    owk_move(right.own, own, n);
+    j += n;
+  }
+  return true;
+}
+template <class A, class L, class R>
+static inline bool owk_slid(const OwkGemm&, const OwkTile&, const L&, const R&, A*, int64_t, A*) {
+  return false;
 }
 
 /* Whether n elements are all zero, or all finite; n is of whole vectors. */
@@ -685,6 +850,7 @@ static inline const A* owk_gemm_tile(const OwkGemm& g, const OwkTile& t, const L
     owk_dots<A>(g.k, right, t.n0, t.read, left, t.m0, t.m1, c, 1, ldc, rest);
     return c;
   }
+  if (owk_slid<A>(g, t, left, right, c, ldc, rest)) return c;
   A* const panels = rest;                                        /* of rows, all of the tile's */
   A* const packed = rest + owk_round_up(rows, OWK_MR) * g.block; /* of columns, all of the tile's */
   bool skip[OWK_TILE_ROWS / OWK_MR + 1];
