@@ -362,21 +362,25 @@ OWK_FN void owk_clip(F value, int64_t n, int64_t* first, int64_t* last) {
   else
     *last = owk_least(*last, (step == -1 ? begin : begin / -step) + 1);
 }
+/* The last vector of a copy takes some elements once more: no loop is left over. */
 template <class A, class T>
 OWK_FN void owk_copy(A* to, const T* from, int64_t step, int64_t n) {
-  const int64_t lanes = OwkVector<A>::lanes;
-  int64_t t = 0;
-  if (step == 1) {
-    for (; t + lanes <= n; t += lanes) {
-      const auto v = owk_vload(from + t);
-      __builtin_memcpy(to + t, &v, sizeof(v));
+  const int64_t lanes = OwkVector<A>::lanes, edge = OwkVector<A>::edge;
+  if (step == 1 && n >= lanes) {
+    for (int64_t t = 0; t < n; t += lanes) {
+      const int64_t at = owk_least(t, n - lanes);
+      const auto v = owk_vload(from + at);
+      __builtin_memcpy(to + at, &v, sizeof(v));
     }
-    for (; t + OwkVector<A>::edge <= n; t += OwkVector<A>::edge) {
-      const auto v = owk_load_line(from + t);
-      __builtin_memcpy(to + t, &v, sizeof(v));
+  } else if (step == 1 && n >= edge) {
+    for (int64_t t = 0; t < n; t += edge) {
+      const int64_t at = owk_least(t, n - edge);
+      const auto v = owk_load_line(from + at);
+      __builtin_memcpy(to + at, &v, sizeof(v));
     }
+  } else {
+    for (int64_t t = 0; t < n; ++t) to[t] = owk_wide(from[t * step]);
   }
-  for (; t < n; ++t) to[t] = owk_wide(from[t * step]);
 }
 /* The next column of panels that are `width` wide and `jump` apart. */
 template <class A>
@@ -388,8 +392,18 @@ struct OwkCursor {
 template <class A, class T>
 OWK_FN void owk_window(OwkCursor<A>& at, int64_t n, int64_t first, int64_t last, const T* p, int64_t place,
                        int64_t step) {
+  const int64_t lanes = OwkVector<A>::lanes;
   if (first >= last) first = last = n;
   for (int64_t t = 0; t < n;) {
+    if (step == 1 && at.x == 0 && t >= first && t + at.width <= last && at.width % lanes == 0) {
+      for (int64_t x = 0; x < at.width; x += lanes) {
+        const auto v = owk_vload(p + place + (t - first) + x);
+        __builtin_memcpy(at.panel + x, &v, sizeof(v));
+      }
+      at.panel += at.jump;
+      t += at.width;
+      continue;
+    }
     const int64_t end = owk_least(n, t + at.width - at.x);
     A* const to = at.panel + at.x - t;
     at.x += end - t;
@@ -614,10 +628,78 @@ OWK_FN void owk_panels(const OwkPlain<A, T>& f, A* to, int64_t width, int64_t j0
   }
   for (int64_t j = j0; j < j1; j += width) f(to + (j - j0) * (k1 - k0), width, j, owk_least(j1, j + width), k0, k1);
 }
+template <int N>
+OWK_FN OwkAt<N> owk_position(const OwkWalk<N>& w, int64_t linear) {
+  OwkAt<N> a;
+  owk_seek(w, linear, a);
+  return a;
+}
+/* Terms [k0, k1) of a window whose parts are apart, for runs from column j on: what each adds to the first. */
+template <class T, int W>
+struct OwkTerms {
+  int64_t part[W][OWK_SLIDE_TERMS], place[OWK_SLIDE_TERMS];
+  int64_t inside[W], by[W], span[W], step; /* of the first term, where `run` last stood */
+  const T* at;
+
+  template <class R, class I, class J>
+  OWK_INLINE bool find(const R& right, const I& own, J sum, int64_t n) {
+    for (int64_t k = 0; k < n; ++k, owk_move(right.sum, sum, 1)) {
+      const T* const p = right.point(sum, own, inside, by, &step);
+      if (!p) return false;
+      if (k == 0) at = p;
+      place[k] = ((intptr_t)p - (intptr_t)at) / (int64_t)sizeof(T);
+      for (int w = 0; w < W; ++w) part[w][k] = inside[w] - (k ? part[w][0] : 0);
+    }
+    for (int w = 0; w < W; ++w) part[w][0] = 0;
+    return true;
+  }
+  template <class R, class I, class J>
+  OWK_INLINE void run(const R& right, const I& own, const J& sum, int64_t n) {
+    at = right.point(sum, own, inside, by, &step);
+    for (int w = 0; w < W; ++w) span[w] = by[w] * (n - 1);
+  }
+  /* Which columns [first, last) of a run of n lie inside. */
+  OWK_INLINE void clip(int64_t k, int64_t n, int64_t* first, int64_t* last) const {
+    *first = 0, *last = n;
+    for (int w = 0; w < W; ++w) {
+      const int64_t begin = inside[w] + part[w][k];
+      if ((begin | (begin + span[w])) < 0)
+        owk_clip([&](int64_t t) OWK_INLINE { return begin + t * by[w]; }, n, first, last);
+    }
+    if (*first >= *last) *first = *last = n;
+  }
+  OWK_INLINE const T* element(int64_t k) const { return (const T*)((intptr_t)at + place[k] * (int64_t)sizeof(T)); }
+};
 template <class A, class T, int W, bool APART, class F, class P, class X, class Y>
-OWK_FN void owk_panels(const OwkWindowed<T, W, APART, F, P, X, Y>& f, A* to, int64_t width, int64_t j0, int64_t j1,
-                       int64_t k0, int64_t k1) {
-  f(to, width, j0, j1, k0, k1);
+static inline void owk_panels(const OwkWindowed<T, W, APART, F, P, X, Y>& f, A* to, int64_t width, int64_t j0,
+                              int64_t j1, int64_t k0, int64_t k1) {
+  if (!APART || j0 >= j1) {
+    f(to, width, j0, j1, k0, k1);
+    return;
+  }
+  const auto start = owk_position(f.own, j0);
+  OwkTerms<T, W> terms;
+  for (int64_t k = k0; k < k1; k += OWK_SLIDE_TERMS) {
+    const int64_t n = owk_least(k1 - k, OWK_SLIDE_TERMS), jump = width * (k1 - k0);
+    const auto sum = owk_position(f.sum, k);
+    if (!terms.find(f, start, sum, n)) {
+      f(to, width, j0, j1, k0, k1); /* which says what is wrong, should an element be read */
+      return;
+    }
+    auto own = start;
+    for (int64_t j = j0; j < j1;) {
+      const int64_t m = owk_run(f.own, own, j1 - j), panel = (j - j0) / width, x = (j - j0) % width;
+      terms.run(f, own, sum, m);
+      for (int64_t i = 0; i < n; ++i) {
+        int64_t first, last;
+        terms.clip(i, m, &first, &last);
+        OwkCursor<A> at = {to + panel * jump + (k - k0 + i) * width, width, jump, x};
+        owk_window(at, m, first, last, terms.element(i), first * terms.step, terms.step);
+      }
+      owk_move(f.own, own, m);
+      j += m;
+    }
+  }
 }
 
 /* One line of sums against columns that lie in line, a few rows of them at a time: memory is read in long runs. */
@@ -744,30 +826,15 @@ struct OwkSlide {
   }
 };
 
-template <int N>
-OWK_FN OwkAt<N> owk_position(const OwkWalk<N>& w, int64_t linear) {
-  OwkAt<N> a;
-  owk_seek(w, linear, a);
-  return a;
-}
 template <class A, class L, class T, int W, class F, class P, class X, class Y>
 static inline bool owk_slid(const OwkGemm& g, const OwkTile& t, const L& left,
                             const OwkWindowed<T, W, true, F, P, X, Y>& right, A* c, int64_t ldc, A* rest) {
   if (g.m > OWK_SLIDE_ROWS || g.k > OWK_SLIDE_TERMS || g.k == 0 || t.read <= t.n0) return false;
   OwkSlide<A, T> slide;
-  int64_t inside[W], by[W], part[W][OWK_SLIDE_TERMS], place[OWK_SLIDE_TERMS];
+  OwkTerms<T, W> terms;
   auto own = owk_position(right.own, t.n0);
-  auto sum = owk_position(right.sum, 0);
-  const auto origin = sum;
-  const T* zero = nullptr;
-  for (int64_t k = 0; k < g.k; ++k, owk_move(right.sum, sum, 1)) { /* by how much each term differs from the first */
-    const T* const p = right.point(sum, own, inside, by, &slide.step);
-    if (!p) return false;
-    if (k == 0) zero = p;
-    place[k] = ((intptr_t)p - (intptr_t)zero) / (int64_t)sizeof(T);
-    for (int w = 0; w < W; ++w) part[w][k] = inside[w] - (k ? part[w][0] : 0);
-  }
-  for (int w = 0; w < W; ++w) part[w][0] = 0;
+  const auto sum = owk_position(right.sum, 0);
+  if (!terms.find(right, own, sum, g.k)) return false;
   slide.rows = t.m1 - t.m0;
   slide.terms = slide.ldx = g.k;
   slide.block = g.block;
@@ -778,18 +845,14 @@ static inline bool owk_slid(const OwkGemm& g, const OwkTile& t, const L& left,
   for (int64_t i = 0; i < slide.rows; ++i) left(rest + i * g.k, 1, t.m0 + i, t.m0 + i + 1, 0, g.k);
   for (int64_t j = t.n0; j < t.read;) {
     const int64_t n = owk_run(right.own, own, t.read - j);
-    const T* const p = right.point(origin, own, inside, by, &slide.step);
+    terms.run(right, own, sum, n);
+    slide.step = terms.step;
     slide.from = 0, slide.to = slide.step == 1 ? n : 0;
     for (int64_t k = 0; k < g.k; ++k) {
-      int64_t first = 0, last = n;
-      for (int w = 0; w < W; ++w)
-        owk_clip([&](int64_t s) OWK_INLINE { return inside[w] + part[w][k] + s * by[w]; }, n, &first, &last);
-      if (first >= last) first = last = n;
-      slide.first[k] = first;
-      slide.last[k] = last;
-      slide.at[k] = (const T*)((intptr_t)p + place[k] * (int64_t)sizeof(T));
-      slide.from = owk_most(slide.from, first);
-      slide.to = owk_least(slide.to, last);
+      terms.clip(k, n, &slide.first[k], &slide.last[k]);
+      slide.at[k] = terms.element(k);
+      slide.from = owk_most(slide.from, slide.first[k]);
+      slide.to = owk_least(slide.to, slide.last[k]);
     }
     slide.c = c + (j - t.n0);
     slide.run(n);
