@@ -755,6 +755,8 @@ struct OwkSlide {
     for (int64_t i = 0; i < rows; ++i) {
       const A* const w = x + i * ldx;
       vec total[V];
+#pragma GCC unroll 16
+      for (int v = 0; v < V; ++v) total[v] = vec{};
       for (int64_t k0 = 0; k0 < terms; k0 += block) {
         const int64_t k1 = owk_least(terms, k0 + block);
         vec acc[V];
