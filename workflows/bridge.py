@@ -148,6 +148,9 @@ class Bridge:
         self._texts: dict[tuple[str, str, str, BindKey], KernelText] = {}
         self._libraries: dict[str, Path] = {}
         self._groups: dict[str, OpSpec] = {}
+        self._gradients: dict[
+            str, Request
+        ] = {}  # `grad:<hash>` -> whose gradient it is, for calls of no program
         self._specs: dict[str, OpSpec] = {}
         self._lock = threading.RLock()
 
@@ -224,13 +227,47 @@ class Bridge:
         if not str(request["op"]).startswith(GRADIENT):
             wanted = self.wanted(request)
             return self.text(wanted.spec, wanted.resolved.key), wanted.casts
-        try:
-            forward = read_gradient(Path(str(request["group"])), str(request["op"]))
-        except ValueError as error:
-            raise NotProvenError(str(error), hint="write the training program again") from error
+        op = str(request["op"])
+        if not request.get("group") and op in self._gradients:
+            forward = self._gradients[op]
+        else:
+            try:
+                forward = read_gradient(Path(str(request["group"])), op)
+            except ValueError as error:
+                raise NotProvenError(str(error), hint="write the training program again") from error
         wanted = self.wanted(forward)
         text = self.gradient_text(wanted.spec, wanted.resolved.key)
         return text, _casts(request, text.row)
+
+    def gradient_rule(self, request: Request) -> dict[str, Any]:
+        """How the gradient of what answers the request is called (`registry.gradient_rule`)."""
+        from ..generator.program.grad import rule_of
+        from ..generator.program.request import gradient_text
+
+        op, _ = gradient_text(request)
+        spec = self.spec_of(request)
+        try:
+            rule = rule_of(spec, request, op)
+        except (DomainError, NoGradientError) as why:
+            raise OpTypeError(why.message, hint=why.hint) from why
+        self._gradients[op] = request
+
+        whole = signature(spec)
+        return {
+            "signature": {
+                "name": op,
+                "doc": f"The gradient of `{spec.op}`.",
+                "inputs": [
+                    {"name": n, "optional": False, "list": isinstance(e, list)}
+                    for n, e in zip(rule.takes, rule.inputs, strict=True)
+                ],
+                "attrs": [a for a in whole["attrs"] if a["name"] in rule.attrs],
+                "outputs": [{"name": n, "aux": False} for n in rule.gives],
+            },
+            "inputs": rule.inputs,
+            "outputs": [n for n, _ in rule.outputs],
+            "attrs": list(rule.attrs),
+        }
 
     def wanted(self, request: Request) -> Wanted:
         """The spec and key of a request."""

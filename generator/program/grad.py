@@ -47,7 +47,7 @@ from .ir import (
 from .request import GRADIENT, gradient_text, request_of, resolve
 from .views import Layout
 
-__all__ = ["Reverse", "SpecOf"]
+__all__ = ["Reverse", "Rule", "SpecOf", "rule_of"]
 
 SpecOf = Callable[[str], OpSpec]
 
@@ -61,12 +61,13 @@ class Ref:
 
 
 @dataclass(frozen=True)
-class _Rule:
+class Rule:
     """How the gradient of a call is called.
 
     inputs   per input of the gradient, in order: ("in", name) | ("out", name) | ("cotangent", output's name); a list of
              these where it takes a list
     outputs  (the forward's flat input, dtype) per output of the gradient
+    takes, gives  the gradient's own names of these
     attrs    of the forward's attributes those that the gradient takes at run time, where they are plain
     """
 
@@ -75,6 +76,8 @@ class _Rule:
     outputs: tuple[tuple[str, DType], ...]
     attrs: Mapping[str, Any]
     spec: OpSpec
+    takes: tuple[str, ...]
+    gives: tuple[str, ...]
 
 
 class Reverse:
@@ -85,7 +88,7 @@ class Reverse:
         self.values: dict[str, Value] = dict(program.values)
         self.nodes: list[Node] = list(program.nodes)
         self.grads: dict[str, str] = {}  # hash → text of its file
-        self._rules: dict[str, _Rule | str] = {}
+        self._rules: dict[str, Rule | str] = {}
         self._seeds: dict[str, list[Ref]] = {}
         self._parts: dict[str, list[Ref]] = {}
         self._made: dict[tuple[str, Layout], str] = {}
@@ -316,7 +319,7 @@ class Reverse:
                 id = self.call("cast", [id], value.dtype, value.shape, {"dtype": value.dtype.value}, call)
             self.contribute(value.id, self.whole(id))
 
-    def rule(self, call: Call) -> _Rule:
+    def rule(self, call: Call) -> Rule:
         request = request_of(self.program, call)
         op, text = gradient_text(request)
         if op not in self._rules:
@@ -341,7 +344,7 @@ class Reverse:
         return with_nodes(p, self.nodes, self.values)
 
 
-def rule_of(spec: OpSpec, request: Mapping[str, Any], op: str) -> _Rule:
+def rule_of(spec: OpSpec, request: Mapping[str, Any], op: str) -> Rule:
     """How the gradient of what answers the request is called.  Raises `NoGradientError`."""
     resolved, _ = resolve(spec, request)
     wrt = differentiable(spec, resolved.key)
@@ -353,12 +356,14 @@ def rule_of(spec: OpSpec, request: Mapping[str, Any], op: str) -> _Rule:
         forward = normal(spec, resolved.key)
         cotangents = {d: o for o, d in cotangent_names(forward).items()}
         gradients = {d: n for n, d in gradient_names(forward, wrt).items()}
-    return _Rule(
+    return Rule(
         op,
         tuple(_entries(back, spec, cotangents)),
         tuple((gradients[t.name], t.dtype) for t in back.outputs),
         {a.name: resolved.attrs[a.name] for a in back.attrs},
         spec,
+        tuple(dict.fromkeys(t.list_of or t.name for t in back.inputs)),
+        tuple(t.name for t in back.outputs),
     )
 
 

@@ -20,6 +20,7 @@ from .exceptions import (
 )
 from .load import core
 from .program import Program
+from .reverse import vjp, vjp_aten
 
 __all__ = [
     "MissingKernelError",
@@ -43,6 +44,8 @@ __all__ = [
     "reset_peak_memory",
     "set_num_threads",
     "tensor",
+    "vjp",
+    "vjp_aten",
     "zeros",
 ]
 

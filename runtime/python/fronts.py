@@ -15,8 +15,8 @@ needs no more than dtypes and ranks is written once for both, in arguments.py.
 What is made of several operators is in composites.py, arrangements.py, products.py and random.py, whose tables are
 parts of these.
 
-May import: `.registry`, `.load`, `.arguments`, `.fronting`, `.composites`, `.arrangements`, `.copies`, `.products`,
-`.random`.
+May import: `.registry`, `.load`, `.arguments`, `.fronting`, `.composites`, `.arrangements`, `.backward`, `.copies`,
+`.products`, `.random`.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from typing import Any
 from . import registry
 from .arguments import RULES
 from .arrangements import ARRANGEMENTS, VIEWS_MORE
+from .backward import BACKWARD
 from .composites import COMPOSITES
 from .copies import COPIES, copies_of
 from .fronting import (
@@ -583,5 +584,9 @@ _COMPOSE: dict[str, Front] = {
     "aten.zeros_like.default": partial(_filled, 0),
 }
 COMPOSE: dict[str, Front] = dict(
-    sorted((copies_of(VIEWS) | _COMPOSE | COMPOSITES | ARRANGEMENTS | PRODUCTS | DRAWS | COPIES).items())
+    sorted(
+        (
+            copies_of(VIEWS) | _COMPOSE | COMPOSITES | ARRANGEMENTS | PRODUCTS | DRAWS | COPIES | BACKWARD
+        ).items()
+    )
 )

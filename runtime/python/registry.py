@@ -138,6 +138,24 @@ def set_miss_hook(hook: MissHook | None) -> None:
     _State.hook = hook
 
 
+def gradient_rule(request: Request) -> Mapping[str, Any]:
+    """How the gradient of the op that answers this request is called, from the hook's `gradient_rule`.
+
+    `{"signature": …, "inputs": [["in" | "out" | "cotangent", name] | [… of a list], …], "outputs": [flat input, …],
+    "attrs": [name, …]}`; its signature is registered here.  Raises MissingKernelError where nobody can tell.
+    """
+    ensure()
+    rule = getattr(_State.hook, "gradient_rule", None)
+    if rule is None:
+        raise MissingKernelError(
+            f"nothing here makes gradients, and `{request['op']}` is asked for its own",
+            hint="install the workbench: gradients are made from specs",
+        )
+    found: Mapping[str, Any] = rule(request)
+    core.register_op(dict(found["signature"]))
+    return found
+
+
 def miss_hook() -> MissHook | None:
     """The hook that is installed."""
     return _State.hook
