@@ -98,6 +98,29 @@ def _windows(
     }
 
 
+def _extent(n: Any) -> int | None:
+    """An extent, where it is known before the call: a program's may be an expression."""
+    return n if isinstance(n, int) else getattr(n, "value", None)
+
+
+def _within(about: About, x: Any, windows: dict[str, Any]) -> dict[str, Any]:
+    """Windows that are rounded up (`ceil_mode`) and reach beyond the padded axis end with it: nobody walks the rest,
+    which is the most of a window that a model's config gives for images of any size."""
+    known = about(x)
+    kernel = list(windows["kernel_size"])
+    extents = known[1][-len(kernel) :] if known is not None else ()
+    for k, (n, stride, padding) in enumerate(
+        zip(extents, windows["stride"], windows["padding"], strict=False)
+    ):
+        extent = _extent(n)
+        if extent is None or not all(isinstance(v, int) for v in (kernel[k], stride, padding)):
+            continue
+        whole = extent + 2 * padding
+        if whole < kernel[k] < whole + stride:  # else there is no window at all
+            kernel[k] = whole
+    return {**windows, "kernel_size": kernel}
+
+
 def avg_pool(
     n: int,
     about: About,
@@ -112,9 +135,10 @@ def avg_pool(
     """A list for each of the `n` axes; no divisor but the window's own."""
     if divisor_override is not None:
         raise Refused("`divisor_override` must be None")
+    windows = _windows(n, kernel_size, stride, padding)
     return {
         "self": self,
-        **_windows(n, kernel_size, stride, padding),
+        **(_within(about, self, windows) if ceil_mode else windows),
         "ceil_mode": ceil_mode,
         "count_include_pad": count_include_pad,
         "divisor_override": None,

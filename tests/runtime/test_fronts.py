@@ -216,6 +216,14 @@ def test_calls_of_another_operator() -> None:
         [2, 2],
         [0, 0],
     )
+    beyond = (X.shape[-2] + 40, X.shape[-1] + 2 + 40)  # what is left of a window that is rounded up
+    for size, ceil_mode, kernel in (
+        (beyond, True, [X.shape[-2], X.shape[-1] + 2]),
+        ((2, X.shape[-1] + 2), True, [2, X.shape[-1] + 2]),
+        (beyond, False, list(beyond)),
+    ):
+        pool = plan("aten.avg_pool2d.default", X, list(size), [], [0, 1], ceil_mode)
+        assert pool.arguments["kernel"] == kernel and pool.arguments["stride"] == list(size)
 
 
 def test_defaults_that_depend_on_the_dtype() -> None:
