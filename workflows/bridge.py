@@ -25,7 +25,7 @@ from ..generator.bind_key import Resolved
 from ..generator.bound import BindKey, BoundOp, KernelText
 from ..generator.errors import DomainError, OpwrightError, did_you_mean
 from ..generator.gradient import NoGradientError, adjoint_of, differentiable, normal
-from ..generator.program.aten import AtenRow
+from ..generator.program.aten import AtenRow, Rows, files_of
 from ..generator.program.request import GRADIENT, read_gradient, resolve
 from ..generator.spec import AtenEntry, Only, OpSpec, load_spec
 from ..generator.spec_model import MapTarget, OnnxEntry
@@ -81,8 +81,9 @@ def signature(spec: OpSpec) -> dict[str, Any]:
     }
 
 
-def aten_rows(specs: Iterable[OpSpec]) -> dict[str, tuple[AtenRow, ...]]:
+def aten_rows(specs: Iterable[OpSpec]) -> Rows:
     """The table that a capture reads: overload → rows; ONNX operators are `onnx.<Op>`."""
+    specs = list(specs)
     rows: dict[str, tuple[AtenRow, ...]] = {}
     for spec in specs:
         for entry in spec.aten:
@@ -90,7 +91,7 @@ def aten_rows(specs: Iterable[OpSpec]) -> dict[str, tuple[AtenRow, ...]]:
         for own in spec.onnx:
             name = f"onnx.{own.op}"
             rows[name] = (*rows.get(name, ()), _row(spec, own))
-    return rows
+    return Rows(rows, files_of(specs))
 
 
 def _row(spec: OpSpec, entry: AtenEntry | OnnxEntry) -> AtenRow:

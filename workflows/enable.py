@@ -397,8 +397,9 @@ class _Run:
         with self.stage("supplied") as said:
             r.levels["L1"] = False
             assert self.captured is not None
-            for overload in self.captured.facts.get("decomposed", ()):
-                r.supplied.append({"op": overload, "by": "decomposed", "seconds": 0.0})
+            for fact, by in (("composed", "decomposed"), ("derived", "derived")):
+                for overload in self.captured.facts.get(fact, ()):
+                    r.supplied.append({"op": overload, "by": by, "seconds": 0.0})
             r.missing = missing_of(self.bench, self.bridge, self.program)
             lacking = {m.op for m in r.missing}
             r.accepted = tuple(

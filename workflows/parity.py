@@ -28,13 +28,22 @@ from ..generator.bound import BoundOp
 from ..generator.errors import JudgedError
 from ..generator.program.folder import read_tensors
 from ..generator.program.intexpr import IntExpr
-from ..generator.program.ir import Arg, Call, Program, Read, Scalar, ScalarArg
+from ..generator.program.ir import Arg, Call, Program, Read, Scalar, ScalarArg, View
 from ..generator.types import DType, default_dtype
 from ..validators.ball import check
 from ..validators.oracle import OracleError, OracleRefusal, OracleTooLarge, evaluate
 from .bridge import Bridge
 
-__all__ = ["CallCheck", "Parity", "ParityError", "environment", "gathered", "judge_parity", "run_child"]
+__all__ = [
+    "CallCheck",
+    "Parity",
+    "ParityError",
+    "environment",
+    "gathered",
+    "judge_parity",
+    "run_child",
+    "walked",
+]
 
 Array = NDArray[Any]
 Env = Mapping[str, int]
@@ -53,6 +62,9 @@ def environment(program: Program, symbols: Mapping[str, int], values: Mapping[st
     for s in program.symbols.values():
         if s.name not in env and s.source in values:
             env[s.name] = int(values[s.source].shape[s.axis])
+    for id, x in values.items():
+        if id in program.values and program.values[id].rank == np.ndim(x):
+            _told(program, id, np.asarray(x), env)
     for node in program.nodes:
         match node:
             case Read(base=base, out=out) if base in values:
@@ -60,6 +72,48 @@ def environment(program: Program, symbols: Mapping[str, int], values: Mapping[st
             case Scalar(out=out, expr=e) if e.names() <= env.keys():
                 env[out] = e.evaluate(env)
     return env
+
+
+def walked(
+    program: Program,
+    values: dict[str, Any],
+    env: dict[str, int],
+    made: Callable[[Call, list[Any] | None], Mapping[int, Any]],
+) -> None:
+    """Every call in order, on recorded values: `made(call, its inputs or None)` gives its outputs by position.
+
+    Where several calls answer one node of the exported graph, eager has no value of what lies between them: such a call
+    is given what the one before it made, and `values` and `env` hold that afterwards."""
+    for node in program.nodes:
+        match node:
+            case View(base=base, out=out) if out not in values and base in values:
+                exprs = (*node.shape, *node.strides, node.offset)
+                if all(e.names() <= env.keys() for e in exprs):
+                    values[out] = _viewed(values[base], node, env)
+            case Read(base=base, out=out) if out not in env and base in values:
+                env[out] = values[base].reshape(-1)[0].item()
+            case Scalar(out=out, expr=e) if out not in env and e.names() <= env.keys():
+                env[out] = e.evaluate(env)
+            case Call():
+                for k, x in made(node, gathered(node, values, env)).items():
+                    id = node.out[k]
+                    if id is not None and id not in values:
+                        values[id] = x
+                        _told(program, id, x, env)
+
+
+def _viewed(base: Array, node: View, env: Env) -> Array:
+    whole = np.ascontiguousarray(base).reshape(-1)[node.offset.evaluate(env) :]
+    strides = [e.evaluate(env) * whole.itemsize for e in node.strides]
+    shape = [e.evaluate(env) for e in node.shape]
+    return np.array(np.lib.stride_tricks.as_strided(whole, shape, strides), order="C")
+
+
+def _told(program: Program, id: str, x: Array, env: dict[str, int]) -> None:
+    """Symbols that a value's extents are."""
+    for n, extent in zip(x.shape, program.values[id].shape, strict=True):
+        if extent.names() - env.keys() == {str(extent)}:
+            env[str(extent)] = int(n)
 
 
 def gathered(call: Call, values: Mapping[str, Any], env: Env) -> list[Any] | None:
@@ -295,22 +349,26 @@ def judge_parity(
     worst, where = 0.0, ""
     error = {"max": 0.0, "bound": 0.0, "eager": 0.0}
     paths = sorted(p for p in records.iterdir() if p.is_dir())
-    for number, path in enumerate(paths):
+    for path in paths:
         facts = json.loads((path / "record.json").read_text(encoding="utf-8"))
         values = dict(read_tensors(path / "values.safetensors"))
         env = environment(program, facts["symbols"], values)
         got = read_tensors(ran / path.name / "calls.safetensors")
-        for k, call in enumerate(program.calls):
+
+        def compared(
+            call: Call, given: list[Any] | None, got: Any = got, env: Any = env
+        ) -> Mapping[int, Any]:
             if tell is not None:
-                tell("calls", number * len(program.calls) + k, len(paths) * len(program.calls))
+                tell("calls", len(calls), len(paths) * len(program.calls))
             outputs = {n: got[f"{call.id}.{n}"] for n in range(len(call.out)) if f"{call.id}.{n}" in got}
-            given = gathered(call, values, env)
             if given is None or not outputs:
-                calls.append(
-                    CallCheck(call.id, call.op, call.site, np.inf, "eager's inputs were not recorded")
-                )
-                continue
+                trouble = "eager's inputs were not recorded"
+                calls.append(CallCheck(call.id, call.op, call.site, np.inf, trouble))
+                return {}
             calls.append(judge.check(call, given, env, outputs))
+            return outputs
+
+        walked(program, values, env, compared)
         for row in end_to_end(path, ran / path.name):
             if row[1] > worst or not where:
                 worst, where, error = row[1], f"{row[0]} of record {path.name}", row[2]

@@ -161,23 +161,26 @@ def array(t: Any) -> Any:
 def _calls(
     program: Any, loaded: Any, inputs: Mapping[str, Any], values: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, float]]:
-    """Every call by itself on recorded values, and the seconds that each took; what needs a value that was not
-    recorded is left out."""
-    from .parity import environment, gathered
+    """Every call by itself on recorded values, and the seconds that each took; what needs a value that nobody recorded
+    or made is left out."""
+    from .parity import environment, walked
 
+    values = dict(values)
     env = environment(program, loaded.symbols(inputs), values)
     out: dict[str, Any] = {}
     seconds: dict[str, float] = {}
-    for call in program.calls:
-        given = gathered(call, values, env)
+
+    def run(call: Any, given: Any) -> dict[int, Any]:
         if given is None:
-            continue
+            return {}
         begun = time.perf_counter()
-        made = loaded.run_call(call.id, given, env)
+        results = loaded.run_call(call.id, given, env)
         seconds[call.id] = time.perf_counter() - begun
-        for k, t in enumerate(made):
-            if call.out[k] is not None:
-                out[f"{call.id}.{k}"] = array(t)
+        made = {k: array(t) for k, t in enumerate(results) if call.out[k] is not None}
+        out.update({f"{call.id}.{k}": t for k, t in made.items()})
+        return made
+
+    walked(program, values, env, run)
     return out, seconds
 
 

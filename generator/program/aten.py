@@ -11,6 +11,7 @@ May import: generator.errors, generator.spec.  To add a kind of target: `Target`
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -21,7 +22,9 @@ __all__ = [
     "AtenRow",
     "AtenTable",
     "Only",
+    "Rows",
     "TableError",
+    "files_of",
     "table_dumps",
     "table_loads",
     "table_of",
@@ -115,6 +118,15 @@ class AtenRow:
 AtenTable: TypeAlias = Mapping[str, Sequence[AtenRow]]
 
 
+class Rows(dict[str, "tuple[AtenRow, ...]"]):
+    """A table that knows, too, in which file each operator's spec stands: what is composed of several operators asks
+    their specs for dtypes and extents (shapes.py)."""
+
+    def __init__(self, rows: Mapping[str, Sequence[AtenRow]], files: Mapping[str, str] | None = None) -> None:
+        super().__init__({k: tuple(v) for k, v in rows.items()})
+        self.files = dict(files or {})
+
+
 def table_of(rows: Iterable[AtenRow]) -> dict[str, tuple[AtenRow, ...]]:
     """Rows by overload, in the order given."""
     out: dict[str, tuple[AtenRow, ...]] = {}
@@ -125,21 +137,22 @@ def table_of(rows: Iterable[AtenRow]) -> dict[str, tuple[AtenRow, ...]]:
 
 def table_dumps(table: AtenTable) -> str:
     """The table as JSON, for the capture worker."""
-    return json.dumps([row.to_json() for name in sorted(table) for row in table[name]], indent=0)
+    rows = [row.to_json() for name in sorted(table) for row in table[name]]
+    return json.dumps({"rows": rows, "files": getattr(table, "files", {})}, indent=0)
 
 
-def table_loads(text: str) -> dict[str, tuple[AtenRow, ...]]:
+def table_loads(text: str) -> Rows:
     """Raises `TableError`."""
     try:
-        rows = json.loads(text)
+        data = json.loads(text)
     except ValueError as e:
         raise TableError(f"the aten table is not JSON: {e}") from e
-    if not isinstance(rows, list):
+    if not isinstance(data, dict) or not isinstance(data.get("rows"), list):
         raise TableError("the aten table is not a list of rows")
-    return table_of(AtenRow.from_json(r) for r in rows)
+    return Rows(table_of(AtenRow.from_json(r) for r in data["rows"]), data.get("files"))
 
 
-def table_of_registry(registry: Any) -> dict[str, tuple[AtenRow, ...]]:
+def table_of_registry(registry: Any) -> Rows:
     """The rows of every operator that a `generator.spec.Registry` holds."""
     from ..spec import aten_row
 
@@ -157,4 +170,9 @@ def table_of_registry(registry: Any) -> dict[str, tuple[AtenRow, ...]]:
                     }
                 )
             )
-    return table_of(rows)
+    return Rows(table_of(rows), files_of(registry.all()))
+
+
+def files_of(specs: Iterable[Any]) -> dict[str, str]:
+    """Where each operator stands, whatever the working directory."""
+    return {s.op: os.path.abspath(s.file) for s in specs}

@@ -51,6 +51,7 @@ class Builder:
         self.counts: dict[str, int] = {}
         self.made: dict[Any, tuple[str | None, ...]] = {}  # calls made so far
         self.seen_views: dict[tuple[str, Layout], str] = {}
+        self.layouts: dict[str, Ref] = {}  # views by id
         self.notes: list[str] = []
         self.overload, self.site = "", Site()
 
@@ -81,7 +82,13 @@ class Builder:
             self.values[id] = Value(id, x.dtype, x.layout.shape, x.layout.strides)
             self.nodes.append(View(x.base, id, x.layout.shape, x.layout.strides, x.layout.offset))
             self.seen_views[key] = id
+            self.layouts[id] = x
         return self.seen_views[key]
+
+    def viewed(self, id: str) -> Ref:
+        """A value by its id."""
+        v = self.values[id]
+        return self.layouts.get(id) or Ref(id, v.dtype, Layout(v.shape, v.strides))
 
     def contiguous(self, x: Ref) -> Ref:
         """The same elements, row-major, in memory of their own."""

@@ -8,7 +8,7 @@
 Rooms: captured.py has what a capture is, convert.py makes a graph's nodes a program, overloads.py has what single
 overloads need, capture_run.py runs all of this in a child.
 
-May import: ir, aten, torch_compat (which imports torch), rewrite, inventory, captured, convert, overloads.  To add a
+May import: ir, aten, torch_compat (which imports torch), rewrite, inventory, captured, convert.  To add a
 way to export: a row of `_ATTEMPTS`.
 """
 
@@ -25,7 +25,6 @@ from .aten import AtenTable
 from .captured import Capture, CaptureError
 from .convert import Converter
 from .explain import explain
-from .overloads import COMPOSE, DROPPED, SPECIAL, VIEWS
 from .rewrite import ControlFlowError, rewrite
 
 __all__ = ["capture", "dynamic_axes"]
@@ -67,7 +66,7 @@ def capture(
 ) -> Capture:
     """Export, decompose and convert; with fewer varying axes where that fails, and says so in `notes`.
 
-    `further`: what the table does not claim is decomposed beyond core ATen, where what it becomes is claimed.
+    `further`: what nothing supplies is decomposed beyond core ATen, where what it becomes is supplied.
     `exported`: an ExportedProgram to convert instead of the module.  `report(stage, work)` runs `work` under a clock.
     Raises `CaptureError` with what each attempt said.
     """
@@ -81,15 +80,18 @@ def capture(
                 _exported(module, args, kwargs, axes, clock) if exported is None else (rewrite(exported), ())
             )
             core = clock("decompose", partial(compat.decompose, ep, keep))
-            decomposed: tuple[str, ...] = ()
-            if further:
-                core, decomposed = clock("decompose", partial(_further, core, table, keep))
             notes = fixed + tuple(
                 f"not captured with {' or '.join(tried)} dynamic: {why}" for why, tried in failures.items()
             )
-            converter = Converter(core, ep, table, name, source)
-            done: Capture = clock("convert", partial(converter.run, dynamic, notes))
-            return replace(done, decomposed=decomposed)
+
+            def converted(graph: Any, dynamic: str = dynamic, notes: Any = notes, ep: Any = ep) -> Capture:
+                found: Capture = clock(
+                    "convert", partial(Converter(graph, ep, table, name, source).run, dynamic, notes)
+                )
+                return found
+
+            done = converted(core)
+            return _derived(done, keep, converted) if further else done
         except MachineError:
             raise
         except Exception as e:  # export raises whatever the model's own code raises
@@ -126,49 +128,48 @@ def _explained(source: str, failures: Mapping[str, Sequence[str]], last: Excepti
     return CaptureError(f"cannot capture {source}: {reasons}", place=place, hint=hint)
 
 
-def _unclaimed(core: Any, table: AtenTable) -> set[str]:
-    """The overloads in a graph that neither the table nor the conversion itself knows."""
-    known = table.keys() | DROPPED | SPECIAL.keys() | VIEWS.keys() | COMPOSE.keys()
-    targets = (
-        compat.overload_name(n.target) for n in core.graph_module.graph.nodes if n.op == "call_function"
-    )
-    return {t for t in targets if t and t not in known and not t.startswith("higher_order.")}
+def _missing(found: Capture) -> set[str]:
+    return {c.aten for c in found.program.calls if c.missing}
 
 
-def _further(core: Any, table: AtenTable, keep: Sequence[str]) -> tuple[Any, tuple[str, ...]]:
-    """Decompose what nobody claims where that leaves less unclaimed: all of it at once, for each trial traces the whole
-    graph again, and one overload after the other where that leaves something else.  What became of it may be decomposed
-    once more.  The program, and what was decomposed."""
-    before = _unclaimed(core, table)
+def _derived(found: Capture, keep: Sequence[str], converted: Callable[[Any], Capture]) -> Capture:
+    """The capture in which PyTorch's own decompositions and references stand for what nothing supplies, where that
+    leaves less missing: all of them at once, for each trial traces the whole graph again, and one overload after the
+    other where that leaves something else."""
+    before = left = _missing(found)
     names = compat.decomposable(sorted(before))
-    best, left = _deeper(core, table, keep, names, before)
-    if names and left & set(names):
+    best = _deeper(found, keep, names, left, converted)
+    if names and _missing(best) & set(names):
         more: list[str] = []
-        best, left = core, before
+        best = found
         for name in names:
-            deeper, now = _deeper(core, table, keep, [*more, name], left)
-            if now < left:
-                best, left = deeper, now
+            deeper = _deeper(best, keep, [*more, name], left, converted)
+            if deeper is not best:
+                best, left = deeper, _missing(deeper)
                 more.append(name)
-    return best, tuple(sorted(before - left))
+    return replace(best, derived=tuple(sorted(before - _missing(best))))
 
 
 def _deeper(
-    core: Any, table: AtenTable, keep: Sequence[str], names: Sequence[str], left: set[str]
-) -> tuple[Any, set[str]]:
-    """The program with these decomposed too, twice over, and what nobody claims then; as it was where that is no less.
+    found: Capture,
+    keep: Sequence[str],
+    names: Sequence[str],
+    left: set[str],
+    converted: Callable[[Any], Capture],
+) -> Capture:
+    """The capture with these decomposed too, and what became of them once more; as it was where no less is missing.
     A decomposition that torch cannot apply to this graph (one that writes in place, say) is none."""
     trial = list(names)
     for _ in range(2 if trial else 0):
         try:
-            deeper = compat.decompose(core, keep, trial)
+            deeper = converted(compat.decompose(found.exported, keep, trial))
         except Exception:
-            return core, left
-        now = _unclaimed(deeper, table)
+            return found
+        now = _missing(deeper)
         if now < left:
-            return deeper, now
+            return deeper
         trial += [n for n in compat.decomposable(sorted(now - left)) if n not in trial]
-    return core, left
+    return found
 
 
 def _unclocked(stage: str, work: Callable[[], Any]) -> Any:

@@ -57,8 +57,9 @@ class Origin:
 
 @dataclass(frozen=True)
 class Capture:
-    """What a capture gives.  `exported` is the decomposed ExportedProgram; `notes` are for people; `decomposed` are
-    overloads that nothing claims and that became others, which something does."""
+    """What a capture gives.  `exported` is the decomposed ExportedProgram; `notes` are for people; `derived` are
+    overloads that nothing claims and that PyTorch's own decompositions made others, which something does; `composed`
+    those that several operators answer."""
 
     program: Program
     tensors: Mapping[str, Any]
@@ -67,7 +68,8 @@ class Capture:
     exported: Any
     dynamic: str
     notes: tuple[str, ...] = ()
-    decomposed: tuple[str, ...] = ()
+    derived: tuple[str, ...] = ()
+    composed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

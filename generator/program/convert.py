@@ -9,12 +9,15 @@ How nodes become what
              its reason, and the program is still whole, so that an inventory can be taken
   the same   call on the same values is made once (random ones are not the same)
 
-May import: ir, views, aten, torch_compat, captured, overloads, opwright.arguments.  To add a kind of node: a case in
-`Converter.node`; what one overload needs: overloads.py.
+  the rest   by the face's fronts (expand.py): what `call_aten` answers by several steps is several calls here
+
+May import: ir, views, aten, torch_compat, captured, overloads, expand, opwright.arguments.  To add a kind of node: a
+case in `Converter.node`; what one overload needs: overloads.py.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -39,7 +42,8 @@ from .captured import (
     inverse_of,
     text_of,
 )
-from .intexpr import IntExpr
+from .expand import expand
+from .intexpr import IntExpr, product
 from .ir import (
     UNBOUNDED,
     Arg,
@@ -72,8 +76,9 @@ class Converter(Builder):
         super().__init__(name, source)
         self.core, self.exported, self.table = core, exported, table
         self.env: dict[str, Item] = {}
-        self.names: dict[str, str] = {}  # the exporter's symbol → ours
+        self.names: dict[str, str | IntExpr] = {}  # the exporter's symbol → ours
         self.ranges = compat.ranges(core)
+        self.composed: set[str] = set()  # overloads that several calls answer
         self.current: Any = None
 
     def run(self, dynamic: str, notes: tuple[str, ...]) -> Capture:
@@ -110,6 +115,7 @@ class Converter(Builder):
             self.core,
             dynamic,
             notes + tuple(self.notes),
+            composed=tuple(sorted(self.composed & {c.aten for c in program.calls})),
         )
 
     # ---- names
@@ -291,6 +297,18 @@ class Converter(Builder):
 
     # ---- values in use
 
+    def complex_number(self, x: complex) -> Ref:
+        """A complex number as a tensor of rank 0, in the precision of what is computed with it: `1j` has no dtype."""
+        val = self.current.meta.get("val")
+        wide = any(str(t.dtype) in ("torch.complex128", "torch.float64") for t in compat.tensors_of(val))
+        real, whole = (DType.F64, DType.C128) if wide else (DType.F32, DType.C64)
+        parts = [
+            self.appended("full", (), {"size": (), "value": v, "dtype": real.value}, [(real, ())])[0]
+            for v in (x.real, x.imag)
+        ]
+        (id,) = self.appended("complex", tuple(parts), {}, [(whole, ())])
+        return Ref(id, whole, views.contiguous(()))
+
     # ---- nodes
 
     def item(self, x: Any) -> Any:
@@ -303,7 +321,7 @@ class Converter(Builder):
             return compat.dtype_of(x).value
         if compat.is_symbolic(x):
             return self.extent(x)
-        if x is None or isinstance(x, bool | int | float | str | Ref):
+        if x is None or isinstance(x, bool | int | float | complex | str | Ref):
             return x
         return Opaque(str(x))
 
@@ -422,6 +440,11 @@ class Converter(Builder):
                 return self.made_call(node, row.op, inputs, attrs, order, results, many, prepared)
         except RowRefused as e:
             reasons.append(str(e))
+        if all(hasattr(r, "shape") for r in results):
+            try:
+                return self.expanded(node, args, results, many)
+            except RowRefused as e:
+                reasons += [str(e)] if str(e) else []
         why = "; ".join(dict.fromkeys(reasons)) or "no operator claims this overload"
         inputs = tuple(self.arg(a) for a in args.values() if _has_tensor(a))
         attrs = {k: self.raw_attr(a) for k, a in args.items() if not _has_tensor(a)}
@@ -438,6 +461,56 @@ class Converter(Builder):
             Prepared(args),
             why,
         )
+
+    def expanded(self, node: Any, args: Mapping[str, Any], results: list[Any], many: bool) -> Item:
+        """The node by what the face's fronts make of it; its results are where the last calls' outputs are."""
+        start = len(self.nodes)
+        found = expand(self, args, results)
+        calls = [n for n in self.nodes[start:] if isinstance(n, Call)]
+        made = {o: (c, k) for c in calls for k, o in enumerate(c.out) if o is not None}
+        origin: dict[str, list[tuple[int, tuple[int, ...] | None] | None]] = {}
+        for k, (x, fake) in enumerate(zip(found, results, strict=True)):
+            for extent, n in zip(x.layout.shape, fake.shape, strict=True):
+                raw = compat.symbol_of(n)
+                if raw is not None and raw not in self.names:
+                    self.names[raw] = extent
+            order = _order_of(x.layout, self.values[x.base].shape)
+            if x.base in made and order is not None:
+                call, at = made[x.base]
+                origin.setdefault(call.id, [None] * len(call.out))[at] = (k, order or None)
+        for name, places in origin.items():
+            self.origins[name] = Origin(node.name, tuple(places))
+        if len(calls) > 1:
+            self.composed.add(self.overload)
+        return tuple(found) if many else found[0]
+
+    def appended(
+        self,
+        op: str,
+        inputs: tuple[Arg, ...],
+        attrs: dict[str, AttrValue],
+        results: Sequence[tuple[DType, Sequence[IntExpr | None]]],
+    ) -> list[str]:
+        """A call within what answers a node; its outputs' ids.  An extent that only the call knows is a new symbol."""
+        key: Any = (op, repr(inputs), repr(attrs))
+        known = self.made.get(key)
+        if known is None or None in known:
+            out: list[str] = []
+            for dtype, shape in results:
+                id = self.fresh("v")
+                extents = [self.told(id, axis) if n is None else n for axis, n in enumerate(shape)]
+                out.append(self.tensor(id, dtype, extents))
+            name = self.call_id(op)
+            self.nodes.append(Call(name, op, inputs, attrs, tuple(out), str(self.site), self.overload))
+            self.sites[name] = self.site
+            self.made[key] = known = tuple(out)
+        return [id for id in known if id is not None]
+
+    def told(self, id: str, axis: int) -> IntExpr:
+        """The extent of a result that the data tell."""
+        name = f"s{len(self.symbols)}"
+        self.symbols[name] = Symbol(name, id, axis, 0, UNBOUNDED)
+        return IntExpr.of(name)
 
     def is_read(self, node: Any, k: int) -> bool:
         return any(u.args[1] == k for u in node.users if getattr(u.target, "__name__", "") == "getitem")
@@ -548,6 +621,8 @@ class Converter(Builder):
             return self.materialise(x)
         if isinstance(x, list | tuple):
             return tuple(self.arg(y) for y in x)
+        if isinstance(x, complex):
+            return self.materialise(self.complex_number(x))
         if isinstance(x, bool | int | float | IntExpr):
             if isinstance(x, IntExpr) and x.value is not None:
                 x = x.value
@@ -583,6 +658,20 @@ def _site(node: Any) -> Site:
         return Site(module=module)
     f = frames[-1]
     return Site(f.file, f.line, f.function, f.text, module)
+
+
+def _order_of(x: Layout, shape: Sequence[IntExpr]) -> tuple[int, ...] | None:
+    """How a whole value of this shape is got back from the view of it: `()`, by a reshape; else the permutation of the
+    view's axes.  None: not so."""
+    if x.offset.value != 0:
+        return None
+    if views.is_contiguous(x):
+        return () if x.numel == product(shape) else None
+    whole = views.contiguous(shape)
+    for order in itertools.permutations(range(x.rank)) if x.rank == len(shape) <= 6 else ():
+        if views.permute(x, order) == whole:
+            return tuple(order)
+    return None
 
 
 def _has_tensor(x: Any) -> bool:

@@ -22,6 +22,7 @@ from ..types import DType
 from . import torch_compat as compat
 from .captured import Capture, CaptureError
 from .explain import explain
+from .intexpr import IntExpr
 from .ir import (
     Arg,
     Assert,
@@ -185,7 +186,8 @@ def values(
     captured: Capture, inputs: Tensors, dtype: DType | None = None, *, tensors: Tensors | None = None
 ) -> dict[str, Any]:
     """Every value of the program by id, as eager PyTorch computes it: results of calls come from the exported graph,
-    views from their bases, registers as numbers.  `inputs` by the program's input names; `tensors` replace weights
+    views from their bases, registers as numbers.  What only the program computes, a step of several that answer one
+    node, is not there.  `inputs` by the program's input names; `tensors` replace weights
     and constants by name."""
     torch = compat.require_torch()
     graph = _Graph(captured, inputs, dtype, tensors)
@@ -204,10 +206,21 @@ def values(
     symbols: dict[str, int] = {}
 
     def put(id: str, tensor: Any) -> None:
+        shape = p.values[id].shape
+        if tensor.dim() != len(shape):  # a reshape stands between the node's result and the call's
+            tensor = tensor.reshape([n.evaluate(symbols) for n in shape])
         out[id] = tensor.contiguous()
         for s in p.symbols.values():
             if s.source == id or (s.source, id) in named:
                 symbols[s.name] = int(tensor.shape[s.axis])
+        for n, extent in zip(
+            tensor.shape, shape, strict=True
+        ):  # the extent of a value that eager does not have
+            if extent.names() - symbols.keys() == {str(extent)}:
+                symbols[str(extent)] = int(n)
+
+    def told(*exprs: IntExpr) -> bool:
+        return all(e.names() <= symbols.keys() for e in exprs)
 
     named = {(b.name, b.value) for b in p.inputs}
     for b in p.inputs:
@@ -216,11 +229,15 @@ def values(
         put(b.value, graph.env[specs[b.name]])
     for node in p.nodes:
         match node:
+            case View(base=base) if base not in out or not told(*node.shape, *node.strides, node.offset):
+                continue
             case View(base=base, out=id):
                 shape, strides = ([e.evaluate(symbols) for e in es] for es in (node.shape, node.strides))
                 out[id] = torch.as_strided(
                     out[base], shape, strides, node.offset.evaluate(symbols)
                 ).contiguous()
+            case Read(base=base) | Copy(base=base) if base not in out:
+                continue
             case Read(base=base, out=id):
                 out[id] = out[base].item()
                 symbols[id] = int(out[id])
@@ -231,8 +248,12 @@ def values(
             case Call(id=name, op="contiguous" | "cast") if name not in captured.origins:
                 (source,), (result,) = node.inputs, node.out
                 assert isinstance(source, str) and result is not None
+                if source not in out:
+                    continue
                 want = torch_want(p, result, dtype)
                 put(result, out[source].to(want) if out[source].dtype != want else out[source].clone())
+            case Call() if node.id not in captured.origins:
+                continue  # a step of what answers a node: eager has no such value
             case Call():
                 origin = captured.origins[node.id]
                 results = graph.env[by_node[origin.node].name]
@@ -267,6 +288,8 @@ def record_eager(
         return None if a is None else have[a]
 
     for call in captured.program.calls:
+        if any(v not in have for a in call.inputs for v in arg_values(a)):
+            continue
         yield (
             call.id,
             tuple(arg(a) for a in call.inputs),

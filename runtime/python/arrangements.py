@@ -2,7 +2,7 @@
 
 `VIEWS_MORE` is a part of `fronts.VIEWS` and `ARRANGEMENTS` of `fronts.COMPOSE`; the rules of fronts.py hold.
 
-May import: `.fronting`, `.load`.
+May import: `.fronting`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from .fronting import (
     axis_of,
     broadcast,
     dtype_name,
+    empty,
+    full,
     ints,
     joined,
     run,
     tensor,
 )
-from .load import core
 
 __all__ = ["ARRANGEMENTS", "VIEWS_MORE"]
 
@@ -368,7 +369,7 @@ def _triangle_indices(op: str, row: int, col: int, offset: int = 0, dtype: Any =
     """Positions of a triangle, row by row, rows first."""
     marked = run(op, run("full", size=[row, col], value=True, dtype="bool"), diagonal=offset)
     places = run("contiguous", run("nonzero", marked).transpose(0, 1))
-    return places if dtype is None else places.to(str(core.empty((0,), dtype).dtype))
+    return places if dtype is None else places.to(dtype_name(dtype))
 
 
 def _tril_indices(row: int, col: int, offset: int = 0, dtype: Any = None) -> Tensor:
@@ -497,7 +498,7 @@ def _bucket(
 
 def _bucket_scalar(sorted_sequence: Any, self: Any, *more: Any, **named: Any) -> Call:
     s = tensor(sorted_sequence)
-    return _bucket(s, core.full((), self, s.dtype), *more, **named)
+    return _bucket(s, full((), self, s.dtype), *more, **named)
 
 
 def _bincount(self: Any, weights: Any = None, minlength: int = 0) -> Call:
@@ -516,7 +517,7 @@ def _unique2(
     self: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
 ) -> tuple[Tensor, ...]:
     y, inverse, counts = run("unique", _flat(self))
-    none = core.empty([0], "i64")
+    none = empty([0], "i64")
     shaped = inverse.reshape(list(self.shape))
     return y, shaped if return_inverse else none, counts if return_counts else none
 
@@ -527,7 +528,7 @@ def _unique_consecutive(
     if dim is not None and tensor(self).ndim != 1:
         raise Refused("`dim` must be None")
     y, inverse, counts = run("unique_consecutive", _flat(self))
-    none = core.empty([0], "i64")
+    none = empty([0], "i64")
     shaped = inverse.reshape(list(self.shape))
     all_of_it = dim is not None  # along a dim PyTorch gives everything
     return y, shaped if return_inverse or all_of_it else none, counts if return_counts or all_of_it else none

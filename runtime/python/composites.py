@@ -3,7 +3,7 @@
 `COMPOSITES` is a part of `fronts.COMPOSE`, and the rules there hold: a function has the overload's own parameters and
 gives a `Call`, or runs some steps (`run`) and gives the last one, or the result.
 
-May import: `.fronting`, `.load`, `.registry`.
+May import: `.fronting`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import math
 from functools import partial
 from typing import Any
 
-from .fronting import Call, Front, Refused, Tensor, joined, run, tensor
-from .load import core
+from .fronting import Call, Front, Refused, Tensor, full, joined, run, tensor
 
 __all__ = ["COMPOSITES"]
 
@@ -72,7 +71,7 @@ def _float_power(self: Any, exponent: Any) -> Call:
 
     def wide(x: Any) -> Any:
         if isinstance(x, bool | int | float):
-            return core.full((), float(x), "f64")
+            return full((), float(x), "f64")
         t = tensor(x)
         if t.dtype in ("c64", "c128"):
             raise Refused("complex powers are to come")
@@ -184,7 +183,7 @@ def _cosine_embedding(
     eps = 1e-12
     near = run("div", dot, run("sqrt", run("mul", run("add", aa, eps), run("add", bb, eps))))
     apart = run("clamp", run("sub", near, margin), lo=0)
-    zero = core.full(list(near.shape), 0, near.dtype)
+    zero = full(list(near.shape), 0, near.dtype)
     one = run("where", run("eq", t, 1), run("rsub", near, 1), zero)
     return _total(run("add", one, run("where", run("eq", t, -1), apart, zero)), reduction)
 
@@ -267,7 +266,7 @@ def _nll(
     if reduction != _NONE or not shape:  # of one score, PyTorch gives the weight too
         return Call("nll_loss", {**given, "mean": reduction == _MEAN})
     out = run("nll_loss_elements", x, t, weight, ignore=ignore_index)
-    return out.reshape(shape), core.full((), 0, out.dtype)
+    return out.reshape(shape), full((), 0, out.dtype)
 
 
 def _nll_value(

@@ -1,23 +1,29 @@
 """What fronts are written with: `Call`, `Refused`, the call of a table's function, and small helpers over tensors.
 
-May import: `.registry`, `.load`, `.arguments`.
+A front says what is to be done; a `Door` does it.  The runtime's door runs operators on arrays; a program's door
+(generator/program/expand.py) writes them down as nodes, so that a captured program can use what `call_aten` answers.
+A front therefore makes tensors by `tensor`, `full`, `empty` and `run` alone, and takes extents as numbers that may be
+symbolic: a decision on one that is not known refuses the call.
+
+May import: `.arguments`; `.registry` and `.load` where the runtime's door is first used.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
-from . import registry
 from .arguments import Refused, ints
-from .load import core
 
 __all__ = [
     "PLACEMENT",
     "Call",
+    "Door",
     "Front",
     "Ints",
     "Refused",
@@ -26,13 +32,16 @@ __all__ = [
     "axis_of",
     "broadcast",
     "dtype_name",
+    "empty",
     "front",
+    "full",
     "ints",
     "inverse",
     "joined",
     "moved",
     "run",
     "tensor",
+    "through",
     "without_axes",
 ]
 
@@ -60,6 +69,71 @@ class Call:
 Front: TypeAlias = Callable[..., Any]
 
 
+class Door(Protocol):
+    """Who does what fronts say."""
+
+    def tensor(self, x: Any) -> Tensor:
+        """What was given as a tensor of this door; a tensor stays itself."""
+
+    def run(self, op: str, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+        """An operator's results."""
+
+    def full(self, size: Ints, value: Any, dtype: str) -> Tensor: ...
+
+    def empty(self, size: Ints, dtype: str) -> Tensor: ...
+
+    def dtype_name(self, dtype: Any) -> str:
+        """Our name of a dtype, whoever's object it is."""
+
+
+class _Runtime:
+    """Runs operators on arrays."""
+
+    def __init__(self) -> None:
+        from . import registry
+        from .load import core
+
+        self.registry, self.core = registry, core
+
+    def tensor(self, x: Any) -> Tensor:
+        return x if isinstance(x, self.core.Tensor) else self.core.from_dlpack(x)
+
+    def run(self, op: str, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+        return self.registry.get(op)(*args, **attrs)
+
+    def full(self, size: Ints, value: Any, dtype: str) -> Tensor:
+        return self.core.full(size, value, dtype)
+
+    def empty(self, size: Ints, dtype: str) -> Tensor:
+        return self.core.empty(size, dtype)
+
+    def dtype_name(self, dtype: Any) -> str:
+        return str(self.core.empty((0,), dtype).dtype)
+
+
+_door: ContextVar[Door | None] = ContextVar("door", default=None)
+
+
+@cache
+def _runtime() -> Door:
+    return _Runtime()
+
+
+def door() -> Door:
+    """The door that is open: the runtime's, where nobody opened another."""
+    return _door.get() or _runtime()
+
+
+@contextmanager
+def through(other: Door) -> Iterator[None]:
+    """Fronts use another door."""
+    before = _door.set(other)
+    try:
+        yield
+    finally:
+        _door.reset(before)
+
+
 def front(table: Mapping[str, Front], overload: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """What the table's function for `overload` says; `Refused` where the arguments do not fit its parameters."""
     function = table[overload]
@@ -81,7 +155,17 @@ def _signature(function: Front) -> inspect.Signature:
 
 def tensor(x: Any) -> Tensor:
     """An array as a Tensor that shares its memory."""
-    return x if isinstance(x, core.Tensor) else core.from_dlpack(x)
+    return door().tensor(x)
+
+
+def full(size: Ints, value: Any, dtype: str) -> Tensor:
+    """A tensor of one value."""
+    return door().full(size, value, dtype)
+
+
+def empty(size: Ints, dtype: str) -> Tensor:
+    """A tensor of nothing, or one that is written next."""
+    return door().empty(size, dtype)
 
 
 def axis_of(dim: int, rank: int) -> int:
@@ -94,7 +178,7 @@ def axis_of(dim: int, rank: int) -> int:
 
 def dtype_name(dtype: Any) -> str:
     """Our name of a dtype, whoever's object it is."""
-    return str(core.empty((0,), dtype).dtype)
+    return door().dtype_name(dtype)
 
 
 def at(rank: int, axis: int, item: Any) -> tuple[Any, ...]:
@@ -156,4 +240,4 @@ def joined(*xs: Any) -> list[Any]:
 
 def run(op: str, *args: Any, **attrs: Any) -> Any:
     """An operator's results, for a front that takes several steps."""
-    return registry.get(op)(*args, **attrs)
+    return door().run(op, args, attrs)

@@ -15,8 +15,7 @@ needs no more than dtypes and ranks is written once for both, in arguments.py.
 What is made of several operators is in composites.py, arrangements.py, products.py and random.py, whose tables are
 parts of these.
 
-May import: `.registry`, `.load`, `.arguments`, `.fronting`, `.composites`, `.arrangements`, `.backward`, `.copies`,
-`.products`, `.random`.
+May import: `.arguments`, `.fronting`, `.composites`, `.arrangements`, `.backward`, `.copies`, `.products`, `.random`.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from functools import partial
 from inspect import signature
 from typing import Any
 
-from . import registry
 from .arguments import RULES
 from .arrangements import ARRANGEMENTS, VIEWS_MORE
 from .backward import BACKWARD
@@ -44,12 +42,14 @@ from .fronting import (
     axis_of,
     broadcast,
     dtype_name,
+    empty,
     front,
+    full,
     inverse,
+    run,
     tensor,
     without_axes,
 )
-from .load import core
 from .products import PRODUCTS
 from .random import DRAWS
 
@@ -270,7 +270,7 @@ def _positions(mask: Tensor, extents: Ints) -> list[Tensor]:
         raise Refused("a mask of rank 0 is no index")
     if tuple(mask.shape) != tuple(extents):
         raise Refused(f"a mask of shape {mask.shape} does not cover axes of extents {list(extents)}")
-    places = registry.get("nonzero")(mask)
+    places = run("nonzero", mask)
     return [places[:, k] for k in range(mask.ndim)]
 
 
@@ -314,7 +314,7 @@ def _index_copy(self: Any, dim: int, index: Any, source: Any, accumulate: bool =
 
 
 def _index_add(self: Any, dim: int, index: Any, source: Any, alpha: float = 1) -> Call:
-    rows = source if alpha == 1 else registry.get("mul")(source, alpha)
+    rows = source if alpha == 1 else run("mul", source, alpha)
     return _index_copy(self, dim, index, rows, True)
 
 
@@ -324,14 +324,14 @@ def _index_fill(self: Any, dim: int, index: Any, value: Any) -> Call:
         call = _index_fill(x.reshape([1]), dim, i, value)
         return replace(call, finish=lambda y: y.reshape([]))
     number = value if isinstance(value, bool | int | float | complex) else tensor(value).item()
-    return _index_put(x, [*([None] * axis_of(dim, x.ndim)), i], core.full((), number, x.dtype))
+    return _index_put(x, [*([None] * axis_of(dim, x.ndim)), i], full((), number, x.dtype))
 
 
 def _gather(self: Any, dim: int, index: Any, sparse_grad: bool = False) -> Call | Tensor:
     """Of rank 0 as of one element; any integers are positions; an empty index may have any rank."""
     x, i = tensor(self), tensor(index)
     if not i.size:
-        return core.empty(list(i.shape), x.dtype)
+        return empty(list(i.shape), x.dtype)
     i = i if i.dtype in ("i32", "i64") else i.to("i64")
     flat = Call(
         "aten.gather.default",

@@ -3,7 +3,7 @@ batch_norm, max_pool1d, lstm, fft_fft, var_mean …, as the operators that mean 
 
 `PRODUCTS` is a part of `fronts.COMPOSE`; the rules of fronts.py hold.
 
-May import: `.fronting`, `.load`, `.arguments`.
+May import: `.fronting`, `.arguments`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,20 @@ from functools import partial
 from typing import Any
 
 from .arguments import Rule, avg_pool, max_pool
-from .fronting import Call, Front, Ints, Refused, Tensor, axis_of, broadcast, dtype_name, ints, run, tensor
-from .load import core
+from .fronting import (
+    Call,
+    Front,
+    Ints,
+    Refused,
+    Tensor,
+    axis_of,
+    broadcast,
+    dtype_name,
+    full,
+    ints,
+    run,
+    tensor,
+)
 
 __all__ = ["PRODUCTS"]
 
@@ -616,7 +628,7 @@ def _fftfreq(real: bool, n: int, d: float = 1.0, dtype: Any = None) -> Tensor:
     steps = run("arange", start=low, end=low + count, dtype=kind)
     if not real:
         steps = run("roll", steps, shifts=[-(n // 2)])
-    return run("div", steps, core.full((), n * d, kind))
+    return run("div", steps, full((), n * d, kind))
 
 
 PRODUCTS: dict[str, Front] = {

@@ -3,7 +3,7 @@
 Every number is a function of (seed, offset, position) alone (Philox 4x32-10, specs/ops/random), so that `manual_seed`
 makes a run the same again, on every machine and by any number of threads.  PyTorch's own numbers differ.
 
-`DRAWS` is a part of `fronts.COMPOSE`; the rules of fronts.py hold.  May import: `.fronting`, `.load`.
+`DRAWS` is a part of `fronts.COMPOSE`; the rules of fronts.py hold.  May import: `.fronting`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import secrets
 import threading
 from typing import Any
 
-from .fronting import Call, Front, Ints, Refused, Tensor, dtype_name, joined, run, tensor
-from .load import core
+from .fronting import Call, Front, Ints, Refused, Tensor, dtype_name, full, joined, run, tensor
 
 __all__ = ["DRAWS", "Generator", "default", "manual_seed"]
 
@@ -101,13 +100,13 @@ def _bernoulli(self: Any, generator: Any = None) -> Call:
 
 def _bernoulli_by(self: Any, p: float = 0.5, generator: Any = None) -> Call:
     x = tensor(self)
-    return _bernoulli(core.full((), float(p), x.dtype).expand(list(x.shape)), generator)
+    return _bernoulli(full((), float(p), x.dtype).expand(list(x.shape)), generator)
 
 
 def _native_dropout(input: Any, p: float, train: bool | None = True) -> Any:
     x = tensor(input)
     if train is False or p == 0:
-        return run("contiguous", x), core.full(list(x.shape), True, "bool")
+        return run("contiguous", x), full(list(x.shape), True, "bool")
     return Call("native_dropout", {"x": x, "p": p, **_spend(x.shape, None)})
 
 
@@ -124,7 +123,7 @@ def _feature_dropout(input: Any, p: float, train: bool) -> Call:
     if not train or p == 0:
         return Call("contiguous", {"x": x})
     shape = [n if k < 2 else 1 for k, n in enumerate(x.shape)]
-    ones = core.full(shape, 1, x.dtype)
+    ones = full(shape, 1, x.dtype)
     kept = run("native_dropout", ones, p=p, **_spend(shape, None))[0]
     return Call("mul", {"a": x, "b": kept})
 

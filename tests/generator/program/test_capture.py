@@ -604,20 +604,26 @@ def test_fresh_memory_is_zeros() -> None:
     assert not got["empty_memory_format_0" if "empty_memory_format_0" in got else "full_0"][0].any()
 
 
+def _plainly(overload: str) -> AtenRow:
+    """Tensors as inputs, in the overload's order."""
+    tensors = [a.name for a in compat.arguments(compat.overload_of(overload)) if a.type == "Tensor"]
+    return AtenRow(overload, overload, tuple((n, n) for n in tensors), tuple(tensors))
+
+
 def test_what_nobody_claims_is_decomposed_where_that_leaves_less_unclaimed() -> None:
     class Model(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.hypot(torch.clamp(x, x - 1, x + 1), x)
 
     args = (torch.randn(3, 4),)
-    names = "add.Tensor sub.Tensor where.self bitwise_or.Tensor isnan.default le.Tensor ge.Tensor"
-    claimed: dict[str, tuple[AtenRow, ...]] = {f"aten.{n}": () for n in names.split()}
+    names = "add.Tensor sub.Tensor bitwise_or.Tensor isnan.default le.Tensor ge.Tensor where.self"
+    claimed = {f"aten.{n}": (_plainly(f"aten.{n}"),) for n in names.split()}
     plain = capture(Model(), args, {}, claimed, name="m", source="m")
-    assert "missing:aten.clamp.Tensor" in [c.op for c in plain.program.calls] and plain.decomposed == ()
+    assert "missing:aten.clamp.Tensor" in [c.op for c in plain.program.calls] and plain.derived == ()
     done = capture(Model(), args, {}, claimed, name="m", source="m", further=True)
     left = {c.op.removeprefix("missing:") for c in done.program.calls} - claimed.keys()
     assert left == {"aten.hypot.default"}, "what that becomes, nobody claims: it stays itself"
-    assert done.decomposed == ("aten.clamp.Tensor",)
+    assert done.derived == ("aten.clamp.Tensor",)
 
 
 def test_a_decomposition_that_cannot_be_applied_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -633,7 +639,7 @@ def test_a_decomposition_that_cannot_be_applied_is_none(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(compat, "decompose", refuses)
     done = capture(Model(), (torch.randn(3, 4),), {}, {}, name="m", source="m", further=True)
-    assert "missing:aten.clamp.Tensor" in [c.op for c in done.program.calls] and done.decomposed == ()
+    assert "missing:aten.clamp.Tensor" in [c.op for c in done.program.calls] and done.derived == ()
 
 
 def test_what_is_composed_is_not_decomposed(monkeypatch: pytest.MonkeyPatch) -> None:
