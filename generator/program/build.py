@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import ErrorGroup
 from ..types import DType
 from . import views
-from .captured import Opaque, Origin, Ref, Site
+from .captured import Opaque, Origin, Real, Ref, Site, text_of
 from .intexpr import IntExpr
 from .ir import (
     AttrValue,
@@ -136,7 +136,7 @@ class Builder:
             return tuple(self.raw_attr(y) for y in x)
         if isinstance(x, IntExpr):
             return x.value if x.value is not None else x
-        return x.text if isinstance(x, Opaque) else x
+        return x.text if isinstance(x, Opaque) else text_of(x) if isinstance(x, Real) else x
 
     def verified(self, program: Program) -> Program:
         """The program, for extents of 1 too where it holds for them: `x[1]` demands a 2."""

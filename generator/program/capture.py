@@ -8,7 +8,7 @@
 Rooms: captured.py has what a capture is, convert.py makes a graph's nodes a program, overloads.py has what single
 overloads need, capture_run.py runs all of this in a child.
 
-May import: ir, aten, torch_compat (which imports torch), rewrite, inventory, captured, convert.  To add a
+May import: ir, aten, torch_compat (which imports torch), rewrite, inventory, captured, convert, expand.  To add a
 way to export: a row of `_ATTEMPTS`.
 """
 
@@ -24,6 +24,7 @@ from . import torch_compat as compat
 from .aten import AtenTable
 from .captured import Capture, CaptureError
 from .convert import Converter
+from .expand import answers
 from .explain import explain
 from .rewrite import ControlFlowError, rewrite
 
@@ -74,6 +75,7 @@ def capture(
     failures: dict[str, list[str]] = {}  # reason → attempts that ended so
     attempts: list[tuple[str, _Axes]] = _distinct(args, kwargs) if exported is None else [("as exported", [])]
     last: Exception | None = None
+    best: Capture | None = None
     for dynamic, axes in attempts:
         try:
             ep, fixed = (
@@ -91,12 +93,20 @@ def capture(
                 return found
 
             done = converted(core)
-            return _derived(done, keep, converted) if further else done
+            done = _derived(done, keep, converted) if further else done
+            if best is None or len(_missing(done)) < len(_missing(best)):
+                best = done
+            refused = sorted(n for n in _missing(done) if answers(n) or compat.own_decomposes(n))
+            if not further or not refused:  # else fewer varying extents may be what it asks for
+                return best
+            failures.setdefault(f"{', '.join(refused)} not supplied so", []).append(dynamic)
         except MachineError:
             raise
         except Exception as e:  # export raises whatever the model's own code raises
             failures.setdefault(first_line(e), []).append(dynamic)
             last = e
+    if best is not None:
+        return best
     assert last is not None
     raise _explained(source, failures, last) from last
 

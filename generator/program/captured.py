@@ -82,7 +82,16 @@ class Ref:
 
 
 #: What a node of the exported graph is here.
-Item: TypeAlias = "Ref | IntExpr | bool | int | float | str | tuple[Item, ...] | list[Item] | Opaque | None"
+Item: TypeAlias = (
+    "Ref | Real | IntExpr | bool | int | float | str | tuple[Item, ...] | list[Item] | Opaque | None"
+)
+
+
+@dataclass(frozen=True)
+class Real:
+    """A number that the exporter computes of extents, as a tensor of rank 0 in f64."""
+
+    ref: Ref
 
 
 @dataclass(frozen=True)
@@ -104,6 +113,8 @@ class Prepared:
 def text_of(x: Any) -> str:
     if isinstance(x, Ref):
         return "a tensor"
+    if isinstance(x, Real):
+        return "a number that varies with extents"
     if isinstance(x, list | tuple):
         return f"[{', '.join(text_of(y) for y in x)}]"
     return x.text if isinstance(x, Opaque) else repr(x)

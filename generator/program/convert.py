@@ -36,13 +36,14 @@ from .captured import (
     Opaque,
     Origin,
     Prepared,
+    Real,
     Ref,
     RowRefused,
     Site,
     inverse_of,
     text_of,
 )
-from .expand import expand
+from .expand import ProgramDoor, expand
 from .intexpr import IntExpr, product
 from .ir import (
     UNBOUNDED,
@@ -147,7 +148,7 @@ class Converter(Builder):
         ties: dict[Any, str] = {}
         for n, v in fakes:
             spec = specs[n.name]
-            if not hasattr(v, "shape"):
+            if not hasattr(v, "shape") or spec.kind.name == "TOKEN":
                 self.env[n.name] = self.constant_input(n, spec, v)
                 continue
             dtype, shape = compat.dtype_of(v.dtype), self.shape(v)
@@ -175,6 +176,8 @@ class Converter(Builder):
         return self.core.state_dict[spec.target] if found is None else found
 
     def constant_input(self, n: Any, spec: Any, value: Any) -> Item:
+        if spec.kind.name == "TOKEN":
+            return Opaque("token")
         if spec.kind.name == "USER_INPUT" and (value is None or isinstance(value, bool | int | float | str)):
             return value
         if compat.is_symbolic(value):
@@ -202,6 +205,8 @@ class Converter(Builder):
         user = 0
         for spec, node in zip(specs, result, strict=True):
             item = self.item(node)
+            if spec.kind.name == "TOKEN":
+                continue
             if spec.kind.name == "USER_OUTPUT":
                 name = names[user] if user < len(names) else f"output_{user}"
                 user += 1
@@ -341,6 +346,11 @@ class Converter(Builder):
         if self.overload in DROPPED:
             self.env[node.name] = None
             return
+        if (
+            self.overload == "higher_order.with_effects"
+        ):  # a check that raises: the program's operators refuse alike
+            self.env[node.name] = (Opaque("token"),)
+            return
         if self.overload.startswith("higher_order."):
             self.env[node.name] = self.call(
                 node, {f"arg{k}": a for k, a in enumerate(node.args)} | dict(node.kwargs)
@@ -380,8 +390,28 @@ class Converter(Builder):
             return self.read(node, val)
         if type(val).__name__ == "SymInt":
             return self.extent(val)
-        # A condition, or a float of extents: whoever takes it says that it cannot.
+        if type(val).__name__ == "SymFloat":
+            try:
+                return Real(self.real(compat.real_of(val)))
+            except (compat.NotAnExtent, Refused):
+                pass
+        # A condition, or a float of data: whoever takes it says that it cannot.
         return Opaque(f"the {type(val).__name__} `{node.name}`")
+
+    def real(self, tree: Any) -> Ref:
+        """What the exporter computes of extents, computed in f64 when the program runs."""
+        door = ProgramDoor(self)
+
+        def made(x: Any) -> Any:
+            if isinstance(x, float):
+                return door.full((), x, "f64")
+            if isinstance(x, IntExpr):
+                return door.full((), self.rename(x), "i64").to("f64")
+            op, args = x
+            return door.run(op, [made(a) for a in args], {})
+
+        ref: Ref = made(tree).ref
+        return ref
 
     def read(self, node: Any, val: Any) -> Item:
         x = self.item(node.args[0])
@@ -619,6 +649,13 @@ class Converter(Builder):
     def arg(self, x: Any) -> Arg:
         if isinstance(x, Ref):
             return self.materialise(x)
+        if isinstance(
+            x, Real
+        ):  # where PyTorch's number has no width, a tensor of f64 would make integers f64
+            wide = any(
+                str(t.dtype) == "torch.float64" for t in compat.tensors_of(self.current.meta.get("val"))
+            )
+            return self.materialise(x.ref if wide else self.cast(x.ref, DType.F32))
         if isinstance(x, list | tuple):
             return tuple(self.arg(y) for y in x)
         if isinstance(x, complex):
@@ -632,7 +669,7 @@ class Converter(Builder):
         raise RowRefused(f"{text_of(x)} is no tensor")
 
     def attr(self, row: AtenRow, name: str, x: Any) -> AttrValue:
-        if _has_tensor(x) or isinstance(x, Opaque):
+        if _has_tensor(x) or isinstance(x, Opaque | Real):
             raise RowRefused(f"{row.op}'s {name} is an attribute, not {text_of(x)}")
         return self.raw_attr(x)
 
@@ -660,7 +697,7 @@ def _site(node: Any) -> Site:
     return Site(f.file, f.line, f.function, f.text, module)
 
 
-def _order_of(x: Layout, shape: Sequence[IntExpr]) -> tuple[int, ...] | None:
+def _order_of(x: views.Layout, shape: Sequence[IntExpr]) -> tuple[int, ...] | None:
     """How a whole value of this shape is got back from the view of it: `()`, by a reshape; else the permutation of the
     view's axes.  None: not so."""
     if x.offset.value != 0:

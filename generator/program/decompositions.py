@@ -4,13 +4,15 @@
 it is: those arguments are what a row of the table takes.  What is decomposed is written in torch, over traced tensors,
 so extents may be symbolic.
 
-May import: torch, where `own` is called.  To add one: a function, and its line in `own`.
+May import: opwright.arguments; torch, where `own` is called.  To add one: a function, and its line in `own`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from ...arguments import ints
 
 #: ATen's `normalization` of a transform: what a sum over n terms is divided by.
 _NONE, _ROOT, _ALL = 0, 1, 2
@@ -19,7 +21,21 @@ _NONE, _ROOT, _ALL = 0, 1, 2
 def own(torch: Any) -> Mapping[Any, Callable[..., Any]]:
     """By overload."""
     aten = torch.ops.aten
+    algebra = _Algebra(torch)
     return {
+        aten._linalg_det.default: algebra.det,
+        aten._linalg_slogdet.default: algebra.slogdet,
+        aten._linalg_solve_ex.default: algebra.solve,
+        aten.cholesky_solve.default: algebra.cholesky_solve,
+        aten.linalg_cholesky_ex.default: algebra.cholesky,
+        aten.linalg_inv_ex.default: algebra.inverse,
+        aten.linalg_qr.default: algebra.qr,
+        aten.avg_pool2d.default: lambda *a, **k: _avg_pool(torch, 2, *a, **k),
+        aten.avg_pool3d.default: lambda *a, **k: _avg_pool(torch, 3, *a, **k),
+        aten.fake_quantize_per_tensor_affine_cachemask.default: lambda *a: _fake_quantised(torch, *a),
+        aten.fake_quantize_per_channel_affine_cachemask.default: (
+            lambda *a: _fake_quantised_channels(torch, *a)
+        ),
         aten.abs.default: lambda x: torch.hypot(x.real, x.imag) if x.is_complex() else NotImplemented,
         aten._conj.default: lambda x: _conjugate(torch, x),
         aten._conj_physical.default: lambda x: _conjugate(torch, x),
@@ -74,6 +90,193 @@ def _c2r(torch: Any, x: Any, dim: Sequence[int], normalization: int, last_dim_si
         y = torch.ops.aten._fft_c2c.default(y, [d], _NONE, False)
     y = torch.ops.aten._fft_c2r.default(y, [dim[-1]], _NONE, last_dim_size)
     return _scaled(torch, y, normalization, [*(x.shape[d] for d in dim[:-1]), last_dim_size])
+
+
+def _avg_pool(
+    torch: Any,
+    n: int,
+    x: Any,
+    kernel_size: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Any:
+    """Sums of windows by a divisor of the caller's."""
+    if divisor_override is None:
+        return NotImplemented
+    k, p = ints(kernel_size, n), ints(padding, n)
+    s = k if not isinstance(stride, int) and not len(stride) else ints(stride, n)
+    after = []
+    for d in range(n):
+        extent = x.shape[d - n]
+        count = (extent + 2 * p[d] - k[d]) // s[d] + 1
+        if ceil_mode:
+            count = -(-(extent + 2 * p[d] - k[d]) // s[d]) + 1
+            count = count - 1 if (count - 1) * s[d] >= extent + p[d] else count
+        after.append((count - 1) * s[d] + k[d] - extent - p[d])
+    y = torch.nn.functional.pad(x, [e for d in range(n - 1, -1, -1) for e in (p[d], after[d])])
+    for d in range(n):
+        y = y.unfold(x.dim() - n + d, k[d], s[d])
+    return y.sum(list(range(-n, 0))) / divisor_override
+
+
+def _fake_quantised(torch: Any, x: Any, scale: float, zero: int, low: int, high: int) -> Any:
+    """By the reciprocal of the scale in f32, as PyTorch's kernel."""
+    inverse = 1 / torch.full((), scale, dtype=torch.float32)
+    q = torch.round(x * inverse) + zero
+    return (q.clamp(low, high) - zero) * scale, (q >= low) & (q <= high)
+
+
+def _fake_quantised_channels(
+    torch: Any, x: Any, scale: Any, zero: Any, axis: int, low: int, high: int
+) -> Any:
+    shape = [1] * x.dim()
+    shape[axis] = -1
+    s, z = scale.reshape(shape), zero.reshape(shape)
+    q = torch.round(x * (1 / s)) + z
+    return (q.clamp(low, high) - z) * s, (q >= low) & (q <= high)
+
+
+#: Steps over the rows of a matrix that are written out; a larger one keeps its call.
+MOST_ROWS = 16
+
+
+class _Algebra:
+    """Matrices by elimination, a step for each row, of which a program holds a constant number: as LAPACK does it, with
+    the largest pivot of a column.  What LAPACK says of a matrix that it cannot take apart is not said: a pivot of 0
+    gives infinities."""
+
+    def __init__(self, torch: Any) -> None:
+        self.torch = torch
+
+    def rows(self, a: Any) -> int:
+        """How many; 0: not to be written out."""
+        n = a.shape[-2]
+        square = (
+            isinstance(n, int) and isinstance(a.shape[-1], int) and n == a.shape[-1] and not a.is_complex()
+        )
+        return n if square and n <= MOST_ROWS else 0
+
+    def info(self, a: Any) -> Any:
+        return self.torch.zeros(a.shape[:-2], dtype=self.torch.int32, device=a.device)
+
+    def eliminated(self, m: Any, n: int) -> tuple[Any, Any, Any]:
+        """The first n columns of m (n rows) made upper triangular: (m, where each row came from, the sign of that)."""
+        torch = self.torch
+        place = torch.arange(n, device=m.device)
+        order = place.expand(m.shape[:-1])
+        sign = torch.ones(m.shape[:-2], dtype=m.dtype, device=m.device)
+        for k in range(n - 1):
+            best = m[..., k:, k].abs().argmax(-1, keepdim=True) + k
+            swap = torch.where(place == k, best, torch.where(place == best, k, place))
+            m = torch.gather(m, -2, swap.unsqueeze(-1).expand(m.shape))
+            order = torch.gather(order, -1, swap)
+            sign = torch.where(best.squeeze(-1) == k, sign, -sign)
+            factor = m[..., k + 1 :, k : k + 1] / m[..., k : k + 1, k : k + 1]
+            rest = m[..., k + 1 :, :] - factor * m[..., k : k + 1, :]
+            m = torch.cat([m[..., : k + 1, :], rest], -2)
+        return m, order, sign
+
+    def back(self, u: Any, b: Any, n: int, upper: bool) -> Any:
+        """x with u x = b, for a triangular u."""
+        torch = self.torch
+        x: list[Any] = [None] * n
+        for k in range(n - 1, -1, -1) if upper else range(n):
+            row = b[..., k : k + 1, :]
+            done = range(k + 1, n) if upper else range(k)
+            if len(done):
+                known = torch.cat([x[j] for j in done], -2)
+                row = row - u[..., k : k + 1, done[0] : done[-1] + 1] @ known
+            x[k] = row / u[..., k : k + 1, k : k + 1]
+        return torch.cat(x, -2)
+
+    def solve(self, a: Any, b: Any, *, left: bool = True, check_errors: bool = False) -> Any:
+        n = self.rows(a)
+        if not n:
+            return NotImplemented
+        vector = b.dim() == 1 or (b.dim() == a.dim() - 1 and b.shape == a.shape[:-1])
+        wide = b.unsqueeze(-1) if vector else b
+        mat = a if left else a.mT
+        wide = wide if left else wide.mT
+        batch = self.torch.broadcast_shapes(mat.shape[:-2], wide.shape[:-2])
+        both = [t.expand(*batch, *t.shape[-2:]) for t in (mat, wide)]
+        m, order, _ = self.eliminated(self.torch.cat(both, -1), n)
+        x = self.back(m[..., :n], m[..., n:], n, True)
+        x = x if left else x.mT
+        x = x.squeeze(-1) if vector else x
+        return x, m[..., :n], (order[..., :n] + 1).to(self.torch.int32), self.info(a)
+
+    def inverse(self, a: Any, *, check_errors: bool = False) -> Any:
+        n = self.rows(a)
+        if not n:
+            return NotImplemented
+        one = self.torch.eye(n, dtype=a.dtype, device=a.device).expand(a.shape)
+        return self.solve(a, one)[0], self.info(a)
+
+    def det(self, a: Any) -> Any:
+        n = self.rows(a)
+        if not n:
+            return NotImplemented
+        m, order, sign = self.eliminated(a, n)
+        value = sign * m.diagonal(dim1=-2, dim2=-1).prod(-1)
+        return value, m, (order + 1).to(self.torch.int32)
+
+    def slogdet(self, a: Any) -> Any:
+        n = self.rows(a)
+        if not n:
+            return NotImplemented
+        m, order, sign = self.eliminated(a, n)
+        d = m.diagonal(dim1=-2, dim2=-1)
+        return sign * d.sign().prod(-1), d.abs().log().sum(-1), m, (order + 1).to(self.torch.int32)
+
+    def cholesky(self, a: Any, *, upper: bool = False, check_errors: bool = False) -> Any:
+        """Column by column."""
+        torch = self.torch
+        n = self.rows(a)
+        if not n:
+            return NotImplemented
+        a = a.mT if upper else a
+        columns: list[Any] = []
+        for k in range(n):
+            below = a[..., k:, k : k + 1]
+            if columns:
+                left = torch.cat(columns, -1)
+                below = below - left[..., k:, :] @ left[..., k : k + 1, :].mT
+            column = below / below[..., :1, :].sqrt()
+            above = torch.zeros((*a.shape[:-2], k, 1), dtype=a.dtype, device=a.device)
+            columns.append(torch.cat([above, column], -2) if k else column)
+        out = torch.cat(columns, -1)
+        return (out.mT if upper else out), self.info(a)
+
+    def cholesky_solve(self, b: Any, a: Any, upper: bool = False) -> Any:
+        n = self.rows(a)
+        if not n:
+            return NotImplemented
+        low = a.mT if upper else a
+        return self.back(low.mT, self.back(low, b, n, False), n, True)
+
+    def qr(self, a: Any, mode: str = "reduced") -> Any:
+        """By reflections, whose signs are LAPACK's: a column's first entry turns to the other side."""
+        torch = self.torch
+        m, n = a.shape[-2:]
+        steps = [x for x in (m, n) if isinstance(x, int)]
+        if len(steps) < 2 or max(steps) > MOST_ROWS or mode == "complete" or a.is_complex():
+            return NotImplemented
+        k = min(m, n)
+        r, q = a, torch.eye(m, dtype=a.dtype, device=a.device).expand(*a.shape[:-1], m)
+        for j in range(min(m - 1, n)):
+            x = r[..., j:, j : j + 1]
+            size = torch.linalg.vector_norm(x, dim=-2, keepdim=True)
+            first = torch.where(x[..., :1, :] < 0, x[..., :1, :] - size, x[..., :1, :] + size)
+            v = torch.cat([first, x[..., 1:, :]], -2)
+            v = v / torch.linalg.vector_norm(v, dim=-2, keepdim=True)
+            rest = r[..., j:, :] - 2 * v @ (v.mT @ r[..., j:, :])
+            r = torch.cat([r[..., :j, :], rest], -2) if j else rest
+            side = q[..., j:] - 2 * (q[..., j:] @ v) @ v.mT
+            q = torch.cat([q[..., :j], side], -1) if j else side
+        return q[..., :k], r[..., :k, :].triu()
 
 
 def _conjugate(torch: Any, x: Any) -> Any:

@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 __all__ = ["Array", "Size", "answers", "expand", "spec_at"]
 
 
+#: Numbers of a list that a program holds as calls.
+MOST_STATED = 64
+
+
 def answers(overload: str) -> bool:
     """Whether some front knows the overload.  Those that draw random numbers keep a state that no program has."""
     return overload not in DRAWS and any(overload in t for t in (VIEWS, PREPARE, COMPOSE))
@@ -337,6 +341,16 @@ class ProgramDoor:
 
     def empty(self, size: Sequence[Any], dtype: str) -> Array:
         return self.full(size, 0, dtype)
+
+    def stated(self, values: Sequence[Any], dtype: str) -> Array:
+        if len(values) > MOST_STATED:
+            raise Refused(
+                f"a list of {len(values)} numbers is longer than the {MOST_STATED} that are written out"
+            )
+        parts = [self.full([1], v, dtype) for v in values]
+        out = self.run("cat", (parts,), {"dim": 0})
+        assert isinstance(out, Array)
+        return out
 
     def run(self, op: str, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
         spec = self.spec(op)

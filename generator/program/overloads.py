@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ..types import DType
 from . import torch_compat as compat
 from . import views
-from .captured import CaptureError, Item, Prepared, Ref, RowRefused, inverse_of, text_of
+from .captured import CaptureError, Item, Prepared, Real, Ref, RowRefused, inverse_of, text_of
 from .intexpr import IntExpr, product
 from .ir import (
     Arg,
@@ -133,7 +133,20 @@ def _slice_scatter(c: Converter, node: Any, bound: Mapping[str, Any]) -> Item:
     return c.made_call(node, "cat", inputs, {"dim": dim}, [0], [node.meta["val"]], False, Prepared(a))
 
 
+def _filled(c: Converter, node: Any, bound: Mapping[str, Any]) -> Item:
+    """A tensor of a number that varies with extents is that number, cast and spread."""
+    value = c.item(bound.get("s", bound.get("fill_value")))
+    if not isinstance(value, Real):
+        return c.call(node, bound)
+    fake = node.meta["val"]
+    x = c.cast(value.ref, compat.dtype_of(fake.dtype))
+    return Ref(x.base, x.dtype, views.expand(x.layout, c.shape(fake)))
+
+
 SPECIAL: dict[str, _Special] = {
+    "aten.full.default": _filled,
+    "aten.full_like.default": _filled,
+    "aten.scalar_tensor.default": _filled,
     "aten.clone.default": _same_tensor,
     "aten.alias.default": _same_tensor,
     "aten.detach.default": _same_tensor,

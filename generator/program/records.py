@@ -139,6 +139,9 @@ class _Graph:
         if node.op == "get_attr":
             self.env[node.name] = getattr(self.module, node.target)
         name = self.names[node.name]
+        if name == "higher_order.with_effects":
+            self.env[node.name] = (None,)
+            return
         if node.op != "call_function" or name in _SILENT:
             return
         args = [self.lookup(x) for x in node.args]
@@ -147,7 +150,7 @@ class _Graph:
             args, kwargs = compat.widened((args, kwargs), self.dtype)
         made = node.target(*args, **kwargs)
         # What is in fresh memory is nobody's meaning: zeros, as in the program.
-        self.env[node.name] = made.zero_() if name.startswith("aten.empty.") else made
+        self.env[node.name] = made.zero_() if name.startswith(("aten.empty", "aten.new_empty")) else made
 
     def run(self) -> None:
         torch = compat.require_torch()

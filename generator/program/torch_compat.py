@@ -195,6 +195,42 @@ def _quotient(e: Any) -> tuple[IntExpr, IntExpr]:
     return _extent(e), IntExpr.of(1)
 
 
+#: The exporter's functions of reals → operators.
+_REALS = {
+    "Add": "add",
+    "Mul": "mul",
+    "Pow": "pow",
+    "FloatPow": "pow",
+    "PowByNatural": "pow",
+    "IntTrueDiv": "div",
+    "FloatTrueDiv": "div",
+    "Max": "maximum",
+    "Min": "minimum",
+    **{f"OpaqueUnaryFn_{f}": f for f in ("sqrt", "exp", "log", "log2", "sin", "cos", "tanh")},
+}
+
+
+def real_of(x: Any) -> Any:
+    """A SymFloat as a tree: a float, an `IntExpr`, or (operator, arguments).  Raises `NotAnExtent`."""
+    return _real(_sympy(x))
+
+
+def _real(e: Any) -> Any:
+    name = type(e).__name__
+    if e.is_Number:
+        return float(e)
+    if name in _REALS and not getattr(e, "is_integer", False):
+        out = _real(e.args[0])
+        if len(e.args) == 1:
+            return _REALS[name], (out,)
+        for a in e.args[1:]:
+            out = _REALS[name], (out, _real(a))
+        return out
+    if name == "ToFloat":
+        return _real(e.args[0])
+    return _extent(e)
+
+
 _RELATIONS = {
     "Equality": "eq",
     "Unequality": "ne",
@@ -322,6 +358,7 @@ def export(
     """`torch.export.export(strict=False)`; `dims` are the axes that may vary (`Dim.AUTO`), for each of the arguments'
     tensors (`tensors_of`)."""
     torch = require_torch()
+    _with_fakes(torch)
     # An export that fails leaves its marks on the tensors it was given: every attempt gets its own.
     args, kwargs = copied((tuple(args), dict(kwargs)))
     shapes = torch.export.ShapesCollection()
@@ -331,8 +368,34 @@ def export(
             shapes[leaf] = dict.fromkeys(axes, torch.export.Dim.AUTO)
         seen.add(id(leaf))
     dynamic = shapes.dynamic_shapes(module, tuple(args), dict(kwargs)) if shapes._shapes else None
-    with quiet(), torch.no_grad():
+    with quiet(), torch.no_grad(), _unvalidated(torch):
         return torch.export.export(module, tuple(args), dict(kwargs), dynamic_shapes=dynamic, strict=False)
+
+
+@cache
+def _with_fakes(torch: Any) -> None:
+    """Overloads of which PyTorch knows no extents until it runs them."""
+
+    def same(x: Any, *_: Any) -> Any:
+        return torch.empty_like(x), torch.empty_like(x, dtype=torch.bool)
+
+    for kind in ("tensor", "channel"):
+        name = f"aten::fake_quantize_per_{kind}_affine_cachemask"
+        if not torch._C._dispatch_has_kernel_for_dispatch_key(name, "Meta"):
+            torch.library.register_fake(name, same)
+
+
+@contextmanager
+def _unvalidated(torch: Any) -> Iterator[None]:
+    """A distribution does not look at its parameters: whether they are valid is no part of what is computed, and data
+    must not decide what is exported."""
+    kind = torch.distributions.Distribution
+    before = kind._validate_args
+    kind.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        kind.set_default_validate_args(before)
 
 
 def spot_of(exported: Any, symbol: str) -> tuple[int, int] | None:
@@ -361,6 +424,11 @@ def decomposable(names: Iterable[str]) -> tuple[str, ...]:
     """Those of the overloads that torch has a decomposition of, core ATen or not."""
     table = require_torch()._decomp.decomposition_table
     return tuple(n for n in names if (op := overload_of(n)) is not None and op in table)
+
+
+def own_decomposes(name: str) -> bool:
+    """Whether we have a decomposition of the overload, which may not take every call."""
+    return overload_of(name) in own(require_torch())
 
 
 def decompose(exported: Any, keep: Sequence[str] = (), more: Sequence[str] = ()) -> Any:
@@ -618,6 +686,9 @@ def _associative_scan_now(body: Any, xs: Any, more: Any = ()) -> Any:
     return _stacked(rows)
 
 
+#: What PyTorch computes in f32 alone, and a decomposition of ours in any dtype.
+_SINGLE = frozenset({"aten.fake_quantize_per_channel_affine_cachemask.default"})
+
 #: Control flow as plain Python: torch runs it in a mode of ours only if the mode does.
 _CONTROL_FLOW: Mapping[str, Callable[..., Any]] = {
     "higher_order.cond": _cond_now,
@@ -638,13 +709,17 @@ def computing_in(dtype: DType | None) -> Iterator[None]:
     from torch.utils._python_dispatch import TorchDispatchMode
 
     table = _wider(dtype)
+    wide = dtype is DType.F64
 
     class Widen(TorchDispatchMode):
         supports_higher_order_operators = True
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             put = lambda x: table.get(x, x) if isinstance(x, torch.dtype) else x  # noqa: E731
-            plain = _CONTROL_FLOW.get(overload_name(func) or "")
+            name = overload_name(func) or ""
+            if wide and name in _SINGLE:  # PyTorch has no kernel of it in f64
+                return own(torch)[func](*args, **(kwargs or {}))
+            plain = _CONTROL_FLOW.get(name)
             if plain is not None:
                 with self:
                     return plain(*args, **(kwargs or {}))

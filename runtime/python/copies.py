@@ -4,7 +4,7 @@ the statistics that a normalisation keeps.
 `COPIES` is a part of `fronts.COMPOSE`; the rules there hold.  `copies_of(views)` makes `aten.X_copy.Y` of every view
 `aten.X.Y`.
 
-May import: `.fronting`, `.load`.
+May import: `.fronting`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,21 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from .fronting import Call, Front, Ints, Refused, Tensor, axis_of, dtype_name, joined, run, tensor
-from .load import core
+from .fronting import (
+    Call,
+    Front,
+    Ints,
+    Refused,
+    Tensor,
+    axis_of,
+    dtype_name,
+    empty,
+    full,
+    joined,
+    run,
+    stated,
+    tensor,
+)
 
 __all__ = ["COPIES", "copies_of"]
 
@@ -91,7 +104,7 @@ def _chunk_cat(tensors: Any, dim: int, num_chunks: int) -> Tensor:
         lack = size * num_chunks - t.shape[axis]
         if lack:
             more = [lack if k == axis else e for k, e in enumerate(t.shape)]
-            t = run("cat", [t, core.full(tuple(more), 0, t.dtype)], dim=axis)
+            t = run("cat", [t, full(tuple(more), 0, t.dtype)], dim=axis)
         lead = list(t.shape[:axis])
         rows.append(t.reshape([*lead, num_chunks, math.prod([size, *t.shape[axis + 1 :]])]))
     return run("cat", rows, dim=-1)
@@ -114,7 +127,7 @@ def _isin(elements: Any, test_elements: Any, assume_unique: bool = False, invert
     """Which elements are among the others."""
     x, among = tensor(elements), tensor(test_elements)
     if among.size == 0 or x.size == 0:
-        return core.full(tuple(x.shape), invert, "bool")
+        return full(tuple(x.shape), invert, "bool")
     found = run("any", run("eq", x.unsqueeze(x.ndim), among.reshape([1] * x.ndim + [among.size])), dim=[-1])
     return run("logical_not", found) if invert else found
 
@@ -149,7 +162,7 @@ def _batch_norm(
         if running_mean is None or running_var is None:
             raise Refused("there are no running statistics, and `training` is off")
         y = run("batch_norm_inference", x, weight, bias, running_mean, running_var, eps=eps)
-        nothing = core.empty((0,), "f32" if x.dtype in ("f16", "bf16") else x.dtype)
+        nothing = empty((0,), "f32" if x.dtype in ("f16", "bf16") else x.dtype)
         return y, nothing, nothing
     y, mean, rstd = run("batch_norm_training", x, weight, bias, eps=eps)
     axes = [k for k in range(x.ndim) if k != 1]
@@ -178,7 +191,7 @@ def _safe_softmax(self: Any, dim: int, dtype: Any = None) -> Tensor:
     axis = axis_of(dim, x.ndim)
     masked = run("all", run("eq", x, -math.inf), dim=[axis], keepdim=True)
     soft = run("softmax", x, axis=axis)
-    return run("where", masked, core.full((), 0, x.dtype), soft)
+    return run("where", masked, full((), 0, x.dtype), soft)
 
 
 def _mvlgamma(self: Any, p: int) -> Tensor:
@@ -212,7 +225,7 @@ def _nonzero_static(self: Any, size: int, fill_value: int = -1) -> Tensor:
     found = run("nonzero", tensor(self))
     if found.shape[0] >= size:
         return run("contiguous", found[:size])
-    more = core.full((size - found.shape[0], found.shape[1]), fill_value, "i64")
+    more = full((size - found.shape[0], found.shape[1]), fill_value, "i64")
     return run("cat", [found, more], dim=0)
 
 
@@ -233,7 +246,7 @@ def _trilinear(
 def _empty_strided(size: Ints, stride: Ints, dtype: Any = None) -> Tensor:
     """Zeros, as `empty` is; with these strides."""
     room = 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) if all(size) else 0
-    return core.full((room,), 0, dtype_name(dtype or "f32")).as_strided(list(size), list(stride), 0)
+    return full((room,), 0, dtype_name(dtype or "f32")).as_strided(list(size), list(stride), 0)
 
 
 def _empty_permuted(size: Ints, physical_layout: Ints, dtype: Any = None) -> Tensor:
@@ -251,9 +264,9 @@ def _pdist(self: Any, p: float = 2.0) -> Tensor:
         raise Refused(f"a matrix is wanted, got rank {x.ndim}")
     n = x.shape[0]
     if n < 2:
-        return core.full((0,), 0, x.dtype)
+        return full((0,), 0, x.dtype)
     pairs = [(i, j) for i in range(n) for j in range(i + 1, n)]
-    rows, columns = (core.tensor([pair[k] for pair in pairs], "i64") for k in (0, 1))
+    rows, columns = (stated([pair[k] for pair in pairs], "i64") for k in (0, 1))
     far = run("sub", run("index_select", x, rows, dim=0), run("index_select", x, columns, dim=0))
     return tensor(run("vector_norm", far, ord=p, dim=[1]))
 
@@ -268,7 +281,7 @@ def _broadcast_sign(self: Any) -> Call:
 COPIES: dict[str, Front] = {
     "aten._batch_norm_with_update.default": lambda input, weight, bias, running_mean, running_var, momentum, eps: (
         *_batch_norm(input, weight, bias, running_mean, running_var, True, momentum, eps),
-        core.empty((0,), "u8"),
+        empty((0,), "u8"),
     ),
     "aten._chunk_cat.default": _chunk_cat,
     "aten._native_batch_norm_legit.default": _batch_norm,

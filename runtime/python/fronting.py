@@ -40,6 +40,7 @@ __all__ = [
     "joined",
     "moved",
     "run",
+    "stated",
     "tensor",
     "through",
     "without_axes",
@@ -82,6 +83,8 @@ class Door(Protocol):
 
     def empty(self, size: Ints, dtype: str) -> Tensor: ...
 
+    def stated(self, values: Sequence[Any], dtype: str) -> Tensor: ...
+
     def dtype_name(self, dtype: Any) -> str:
         """Our name of a dtype, whoever's object it is."""
 
@@ -106,6 +109,9 @@ class _Runtime:
 
     def empty(self, size: Ints, dtype: str) -> Tensor:
         return self.core.empty(size, dtype)
+
+    def stated(self, values: Sequence[Any], dtype: str) -> Tensor:
+        return self.core.tensor(values, dtype)
 
     def dtype_name(self, dtype: Any) -> str:
         return str(self.core.empty((0,), dtype).dtype)
@@ -166,6 +172,11 @@ def full(size: Ints, value: Any, dtype: str) -> Tensor:
 def empty(size: Ints, dtype: str) -> Tensor:
     """A tensor of nothing, or one that is written next."""
     return door().empty(size, dtype)
+
+
+def stated(values: Sequence[Any], dtype: str) -> Tensor:
+    """A tensor of these numbers."""
+    return door().stated(values, dtype)
 
 
 def axis_of(dim: int, rank: int) -> int:

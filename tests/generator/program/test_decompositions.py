@@ -98,3 +98,48 @@ def test_the_rows_of_the_registry_take_what_is_left() -> None:
     found = capture(Transforms(), (torch.randn(3, 5, 8),), {}, table, name="m", source="m", further=True)
     assert not [c.op for c in found.program.calls if c.missing]
     assert {"fft", "rfft", "irfft"} <= {c.op for c in found.program.calls}
+
+
+@pytest.mark.parametrize("n", [1, 2, 4])
+def test_matrices_are_taken_apart_as_lapack_does(n: int) -> None:
+    from opwright.generator.program.decompositions import MOST_ROWS, _Algebra
+
+    algebra, linalg = _Algebra(torch), torch.linalg
+    draw = torch.Generator().manual_seed(n)
+    a = torch.randn(3, n, n, generator=draw, dtype=torch.float64)
+    b = torch.randn(3, n, 2, generator=draw, dtype=torch.float64)
+    s = a @ a.mT + torch.eye(n)
+    low = linalg.cholesky(s)
+    for got, want in (
+        (algebra.solve(a, b)[0], linalg.solve(a, b)),
+        (algebra.solve(a, b.mT, left=False)[0], linalg.solve(a, b.mT, left=False)),
+        (algebra.inverse(a)[0], linalg.inv(a)),
+        (algebra.det(a)[0], linalg.det(a)),
+        (algebra.slogdet(a)[0], linalg.slogdet(a)[0]),
+        (algebra.slogdet(a)[1], linalg.slogdet(a)[1]),
+        (algebra.cholesky(s)[0], low),
+        (algebra.cholesky(s, upper=True)[0], low.mT),
+        (algebra.cholesky_solve(b, low), torch.cholesky_solve(b, low)),
+        *zip(algebra.qr(b), linalg.qr(b), strict=True),
+        *zip(algebra.qr(b.mT), linalg.qr(b.mT), strict=True),
+    ):
+        torch.testing.assert_close(got, want)
+    wide = torch.zeros(MOST_ROWS + 1, MOST_ROWS + 1)
+    assert algebra.det(wide) is NotImplemented and algebra.qr(wide) is NotImplemented
+
+
+def test_windows_with_a_divisor_and_quantisation_are_torch_s() -> None:
+    from opwright.generator.program import decompositions as d
+
+    x = torch.randn(2, 3, 7, 6, generator=torch.Generator().manual_seed(3))
+    for given in ((2, 1, 0, False), ((3, 2), (2, 2), 1, True), (3, (), 1, False), (2, 3, 0, True)):
+        want = torch.ops.aten.avg_pool2d(x, *given, divisor_override=5)
+        torch.testing.assert_close(d._avg_pool(torch, 2, x, *given, divisor_override=5), want)
+    assert d._avg_pool(torch, 2, x, 2) is NotImplemented
+    q = torch.ops.aten.fake_quantize_per_tensor_affine_cachemask(x, 0.07, 3, -8, 7)
+    for got, whole in zip(d._fake_quantised(torch, x, 0.07, 3, -8, 7), q, strict=True):
+        torch.testing.assert_close(got, whole)
+    scale, zero = torch.tensor([0.1, 0.03, 0.2]), torch.tensor([0, 2, -1], dtype=torch.int32)
+    per = torch.ops.aten.fake_quantize_per_channel_affine_cachemask(x, scale, zero, 1, -8, 7)
+    for got, whole in zip(d._fake_quantised_channels(torch, x, scale, zero, 1, -8, 7), per, strict=True):
+        torch.testing.assert_close(got, whole)

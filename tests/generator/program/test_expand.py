@@ -10,7 +10,7 @@ import pytest
 
 from opwright.fronting import Refused
 from opwright.generator.program import records
-from opwright.generator.program.aten import Rows
+from opwright.generator.program.aten import AtenRow, Rows
 from opwright.generator.program.capture import capture
 from opwright.generator.program.captured import Capture
 from opwright.generator.program.expand import ProgramDoor, Size, answers
@@ -66,6 +66,14 @@ outputs: {v: "T[*B, 1@dim if keepdim]", m: "T[*B, 1@dim if keepdim]"}
 compute: |
   m[*B] = T(sum[*n](A(x[*B, *n])))
   v[*B] = T(sum[*n](A(x[*B, *n])) - correction)
+"""
+FULL = """
+op: full
+types: {R: "attr(dtype, default(value))"}
+attrs: {size: {type: ints, static: rank}, value: {type: scalar}, dtype: {type: dtype, default: null}}
+outputs: {y: "R[*size]"}
+compute: |
+  y[*i] = R(value)
 """
 COUNT = """
 op: bincount
@@ -205,3 +213,18 @@ def test_a_front_s_operators_are_all_there() -> None:
     assert len(named) > 60
     lost = [n for n in sorted(named) if not n.startswith("aten.") and n not in texts]
     assert not lost
+
+
+def test_a_number_made_of_extents_is_computed_when_the_program_runs(tmp_path: Path) -> None:
+    """`x / n ** 0.5`, where n varies."""
+    div = specs.ADD.replace("op: add", "op: div")
+    rows = table(tmp_path, div, FULL, div.replace("op: div", "op: pow"), div.replace("op: div", "op: mul"))
+    to_div = (("self", "a"), ("other", "b"))
+    rows["aten.div.Tensor"] = (AtenRow("div", "aten.div.Tensor", to_div, ("a", "b"), ("alpha",)),)
+    c = captured(lambda x: x / x.shape[0] ** 0.5, torch.randn(3, 5), table=rows)
+    ops = [call.op for call in c.program.calls]
+    assert ops[-2:] == ["cast", "div"] and not any(call.missing for call in c.program.calls)
+    (n,) = [
+        call for call in c.program.calls if call.op == "full" and isinstance(call.attrs["value"], IntExpr)
+    ]
+    assert n.attrs["dtype"] == "i64"
