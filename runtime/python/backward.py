@@ -3,7 +3,7 @@ hands over what the forward has kept (a result, a mean, positions), by the formu
 
 `BACKWARD` is a part of `fronts.COMPOSE`; the rules there hold.  Half types are computed in f32 and rounded once.
 
-May import: `.fronting`, `.load`; `.reverse` inside functions, for it stands on the overloads.
+May import: `.fronting`; `.reverse` inside functions, for it stands on the overloads.
 To add one: a function with the overload's own parameters, and its line in the table.
 """
 
@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from .fronting import Front, Ints, Refused, Tensor, axis_of, dtype_name, run, tensor
-from .load import core
+from .fronting import Front, Ints, Refused, Tensor, axis_of, dtype_name, full, run, tensor
 
 __all__ = ["BACKWARD"]
 
@@ -54,7 +53,7 @@ def _as(x: Tensor, like: Any) -> Tensor:
 
 
 def _zeros(shape: Sequence[int], dtype: str) -> Tensor:
-    return core.full(tuple(shape), 0, dtype)
+    return full(tuple(shape), 0, dtype)
 
 
 def _mul(*xs: Any) -> Tensor:
@@ -419,7 +418,7 @@ def _embedding(
     if padding_idx >= 0:
         wide = run("where", run("eq", i, padding_idx).reshape([i.size, 1]), 0, wide)
     if scale_grad_by_freq:
-        ones = core.full((i.size,), 1, wide.dtype)
+        ones = full((i.size,), 1, wide.dtype)
         counts = run("scatter_add", _zeros([num_weights], wide.dtype), i, ones, dim=0)
         wide = run("div", wide, run("index_select", counts, i, dim=0).reshape([i.size, 1]))
     at = i.reshape([i.size, 1]).expand([i.size, width])
