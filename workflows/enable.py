@@ -7,6 +7,7 @@
     composed     fused, its groups judged, kernels built, the program folder written
     parity       run where importing torch fails, compared with what eager said               L2
     half         the same in bf16, beside PyTorch's own bf16                                  L3
+    decoding     token by token with a key/value cache, where the model writes text           L4
     training     differentiated: gradients of all weights, ten steps of AdamW                 L5
 
 What fails after parity leaves L2 as it is.
@@ -50,6 +51,7 @@ from .accept import Job, judge_all, record
 from .bridge import Bridge, aten_rows
 from .command import command, json_option, seed_option
 from .console import Progress
+from .decoding import judge_decoding
 from .half import Half, judge_half
 from .parity import Parity, judge_parity, run_child
 from .records import LEVELS, UNMEASURED, Attempt
@@ -58,9 +60,19 @@ from .workbench import Workbench
 
 __all__ = ["STAGES", "Result", "Trial", "enable", "enable_target", "missing_of", "request_of"]
 
-STAGES = ("captured", "inventoried", "supplied", "validated", "composed", "parity", "half", "training")
+STAGES = (
+    "captured",
+    "inventoried",
+    "supplied",
+    "validated",
+    "composed",
+    "parity",
+    "half",
+    "decoding",
+    "training",
+)
 #: The stages after parity, and the level that each decides.
-FURTHER = {"half": "L3", "training": "L5"}
+FURTHER = {"half": "L3", "decoding": "L4", "training": "L5"}
 #: Seconds that a model's own code gets to be captured in.
 CAPTURE_LIMIT = 600.0
 _LATER = f"{UNMEASURED} by this version"
@@ -144,6 +156,7 @@ class Result:
     missing: list[Missing] = field(default_factory=list)
     error: dict[str, float] = field(default_factory=dict)
     half: dict[str, float] = field(default_factory=dict)
+    decoding: dict[str, Any] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
     sensitivity: dict[str, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -184,6 +197,11 @@ class Result:
             },
             "error": {k: _finite(self.error.get(k)) for k in _ERROR},
             "half": {k: _finite(self.half.get(k)) for k in _ERROR},
+            "decoding": {
+                "tokens": self.decoding.get("tokens", 0),
+                "open": self.decoding.get("open", 0),
+                "error": {k: _finite(self.decoding.get("error", {}).get(k)) for k in _ERROR},
+            },
             "training": {
                 "gradients": self.training.get("gradients", 0),
                 "error": {k: _finite(self.training.get("error", {}).get(k)) for k in _ERROR},
@@ -317,6 +335,7 @@ class _Run:
             self.compose,
             self.parity,
             self.half,
+            self.decoding,
             self.training,
         )
         try:
@@ -366,6 +385,7 @@ class _Run:
                     records=2 if self.reaches("parity") else 0,
                     sensitivity=self.reaches("parity"),
                     half=self.reaches("half"),
+                    decoding=self.reaches("decoding"),
                     training=self.reaches("training"),
                     trust=self.trust,
                 )
@@ -567,6 +587,39 @@ class _Run:
         """Operators of a program that may not serve."""
         names = {c.op for c in program.calls if not c.op.startswith(GRADIENT)} - set(self.admitted)
         return sorted(n for n in names if not self.bench.is_proven(self.bench.registry.get(n)))
+
+    def decoding(self) -> None:
+        self.further("decoding", self.decoded)
+
+    def decoded(self) -> str:
+        """The step of decoding, built without groups, along the text that eager wrote."""
+        assert self.captured is not None
+        r = self.result
+        facts = self.captured.facts.get("decoding") or {"generates": False}
+        if not facts["generates"]:
+            return "it does not apply: the model writes no text"
+        if why := facts.get("why"):
+            raise EnableError(str(why))
+        at = self.captured.path / "decoding"
+        program = read_folder(at / "program").program
+        if missing := missing_of(self.bench, self.bridge, program):
+            raise EnableError("; ".join(f"{m.op} at {m.site}: {m.why}" for m in missing[:3]))
+        if unproven := self.unproven(program):
+            raise EnableError(f"not accepted: {', '.join(unproven)}")
+        self.progress.step("decoding: building kernels")
+        self.build(program, at / "program")
+        ran = self.work / "ran-decoding"
+        run_child(at / "program", at / "text", ran, admit=self.admitted, module="decoding_child")
+        found = judge_decoding(at / "text", ran)
+        r.levels["L4"] = found.held
+        r.decoding = {"tokens": found.tokens, "open": found.open, "error": dict(found.error)}
+        if not found.held:
+            return found.reason
+        left = f", {found.open} of them open to eager" if found.open else ""
+        return (
+            f"{found.tokens} tokens are eager's{left}; error of the logits {found.error['max']:.3g}"
+            f" of at most {found.error['bound']:.3g}"
+        )
 
     def training(self) -> None:
         self.further("training", self.trained)
@@ -887,7 +940,7 @@ def enable(
     seed: int | None,
     as_json: bool,
 ) -> int:
-    """Take a model from its code to parity with PyTorch, by the clock.
+    """Take a model from its code to parity with PyTorch, and to decoding and training, by the clock.
 
     TARGET is a model type of transformers (llama), file.py:function, whose function returns (module, args) or
     (module, args, kwargs), a .pt2 file of torch.export.save, an .onnx file,

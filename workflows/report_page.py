@@ -51,6 +51,7 @@ STAGE_WORDS = {
     "composed": "fuse, compile, plan memory",
     "parity": "compare with PyTorch",
     "half": "the same in bf16",
+    "decoding": "the same text, with a cache",
     "training": "gradients and steps of AdamW",
 }
 

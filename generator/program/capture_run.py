@@ -64,6 +64,7 @@ def run_worker(
     sensitivity: bool = True,
     further: bool = False,
     half: bool = False,
+    decoding: bool = False,
     training: bool = False,
     trust: bool = False,
     report: Callable[[str, float], None] | None = None,
@@ -100,6 +101,8 @@ def run_worker(
             command.append("--further")
         if half:
             command.append("--half")
+        if decoding:
+            command.append("--decoding")
         if training:
             command.append("--training")
         if trust:

@@ -31,6 +31,7 @@ from .aten import AtenTable, table_loads
 from .capture import capture
 from .capture_run import CANNOT_WRITE
 from .captured import Capture, CaptureError
+from .decoding_record import generates, record_decoding
 from .draws import drawing
 from .explain import explain
 from .folder import write_folder, write_tensors
@@ -72,6 +73,7 @@ def work(
     sensitive: bool = True,
     further: bool = False,
     half: bool = False,
+    decoding: bool = False,
     training: bool = False,
     trust: bool = False,
     clock: Clock | None = None,
@@ -130,6 +132,12 @@ def work(
             wide = clock("reference", partial(records.values, captured, tensors, DType.F64))
             write_tensors(
                 out / "records" / str(k) / "inner_f64.safetensors", {v: wide[v] for v in found["observed"]}
+            )
+    if decoding:
+        facts["decoding"] = {"generates": generates(model)}
+        if facts["decoding"]["generates"]:
+            facts["decoding"]["why"] = _without(
+                lambda: record_decoding(model, table, out / "decoding", clock)
             )
     if training:
         facts["training"] = clock(
@@ -253,6 +261,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--no-sensitivity", action="store_true")
     parser.add_argument("--further", action="store_true", help="decompose what the table does not claim")
     parser.add_argument("--half", action="store_true", help="record the model in bf16 as well")
+    parser.add_argument("--decoding", action="store_true", help="record a text, and a step with a cache")
     parser.add_argument("--training", action="store_true", help="record gradients and steps of AdamW")
     parser.add_argument("--trust-remote-code", action="store_true", help="run code of a checkpoint folder")
     parser.add_argument("--threads", type=int, default=0)
@@ -279,6 +288,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             sensitive=not options.no_sensitivity,
             further=options.further,
             half=options.half,
+            decoding=options.decoding,
             training=options.training,
             trust=options.trust_remote_code,
             clock=clock,

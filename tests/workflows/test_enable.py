@@ -113,7 +113,7 @@ def test_the_face_says_level_operators_error_sensitivity_seconds_program(enabled
         "gated",
         "cpu",
         "f32",
-        "L3",
+        "L5",
     )
     assert enabled["levels"] == {
         "L0": True,
@@ -125,6 +125,7 @@ def test_the_face_says_level_operators_error_sensitivity_seconds_program(enabled
         "L6": None,
     }
     assert set(enabled["reasons"]) == {"L4", "L6"}
+    assert enabled["reasons"]["L4"] == "it does not apply: the model writes no text"
     assert enabled["training"]["gradients"] == 4
     for part in ("error", "losses"):
         assert 0 < enabled["training"][part]["max"] <= enabled["training"][part]["bound"]
@@ -141,6 +142,7 @@ def test_the_face_says_level_operators_error_sensitivity_seconds_program(enabled
         "composed",
         "parity",
         "half",
+        "decoding",
         "training",
     ]
     assert Path(enabled["program"]).is_dir()
@@ -148,10 +150,10 @@ def test_the_face_says_level_operators_error_sensitivity_seconds_program(enabled
 
 def test_the_attempt_is_recorded_once_and_reported(enabled: dict[str, Any], ow: Any, place: Path) -> None:
     (attempt,) = load(place / "evidence" / "models", "gated")
-    assert attempt.level == "L3" and attempt.hashes.keys() == {"matmul", "mul", "sigmoid", "softmax"}
+    assert attempt.level == "L5" and attempt.hashes.keys() == {"matmul", "mul", "sigmoid", "softmax"}
     rows = {r["architecture"]: r for r in ow("report", "--json").json["architectures"]}
     row = rows["gated"]
-    assert (row["level"], row["state"]) == ("L3", "claimed")
+    assert (row["level"], row["state"]) == ("L5", "claimed")
     assert set(row) >= {"architecture", "target", "level", "levels", "seconds", "supplied", "state"}
     assert "| gated | cpu | f32 | claimed | yes | yes | yes |" in ow("report", "--markdown").out
 
