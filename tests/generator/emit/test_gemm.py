@@ -133,6 +133,10 @@ def add_cases() -> None:
             ((4, 12, 11, 1, 3, 3), 1, 2, 2),
             ((3, 16, 16, 7, 4, 4), 4, 0, 1),
             ((70, 5, 5, 3, 1, 1), 1, 0, 1),
+            ((2, 9, 70, 2, 3, 3), 1, 1, 1),  # few rows: long runs with edges,
+            ((2, 9, 33, 4, 3, 5), 2, 2, 1),  # strides,
+            ((1, 12, 90, 1, 11, 11), 1, 5, 1),  # several chains,
+            ((20, 6, 9, 2, 3, 3), 1, 1, 1),  # too many terms
         ]:
             c_, i, j, o, u, v = shape
             x, w = ints(c_, i, j, dtype=dt), ints(o, c_, u, v, dtype=dt)
