@@ -25,7 +25,7 @@ from .aten import AtenTable
 from .captured import Capture, CaptureError
 from .convert import Converter
 from .expand import answers
-from .explain import explain
+from .explain import explain, place_of, plainly
 from .rewrite import ControlFlowError, rewrite
 
 __all__ = ["capture", "dynamic_axes"]
@@ -202,6 +202,15 @@ def first_line(e: Exception) -> str:
     if isinstance(e, OpwrightError):
         return e.message
     lines = [x.strip() for x in str(e).splitlines() if x.strip()]
+    says = plainly(e)
+    if says:
+        place = place_of(e)
+        where = (
+            f" at {place.file.rpartition('/')[2]}:{place.line} `{(place.text or '').strip()}`"
+            if place
+            else ""
+        )
+        return says + where
     found = compat.frames(str(e))
     site = f" at {found[-1].file.rpartition('/')[2]}:{found[-1].line} `{found[-1].text}`" if found else ""
     return (f"{type(e).__name__}: {lines[0][:300]}" if lines else type(e).__name__) + site

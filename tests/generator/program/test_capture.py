@@ -655,3 +655,20 @@ def test_what_is_composed_is_not_decomposed(monkeypatch: pytest.MonkeyPatch) -> 
 
     done = capture(Model(), (torch.randn(3, 4),), {}, {}, name="m", source="m", further=True)
     assert [c.op for c in done.program.calls] == ["constant_pad"] and not any(seen)
+
+
+@pytest.mark.parametrize(
+    ("forward", "says", "does"),
+    [
+        (lambda x: x if x.sum() > 0 else -x, "data-dependent choice", "torch.where"),
+        (lambda x: torch.zeros(int(x.sum().item())) + x.sum(), "data-dependent extent", "from shapes"),
+        (lambda x: torch.from_numpy(x.numpy() * 2), "leaves torch for NumPy", "with torch"),
+    ],
+)
+def test_what_stopped_the_export_is_said_in_words_of_the_models_author(
+    forward: Callable[[Any], Any], says: str, does: str
+) -> None:
+    with pytest.raises(CaptureError) as e:
+        captured(lambda m, x: forward(x), X, table={})
+    assert says in e.value.message and does in str(e.value.hint)
+    assert "test_capture.py:" in e.value.message  # the line that did it
