@@ -44,7 +44,9 @@ __all__ = [
     "CheckResult",
     "absolute",
     "add",
+    "are_floats",
     "arithmetic",
+    "as_floats",
     "cast",
     "check",
     "compare",
@@ -59,6 +61,26 @@ __all__ = [
     "square",
     "subtract",
 ]
+
+
+#: Whether balls are made without radius (`as_floats`).
+_PLAIN: ContextVar[bool] = ContextVar("plain", default=False)
+
+
+@contextmanager
+def as_floats() -> Iterator[None]:
+    """Within, a ball is what float arithmetic gives, an overflow included, and nothing is said of its error: whether a
+    formula comes to a number where an intermediate is infinite."""
+    token = _PLAIN.set(True)
+    try:
+        yield
+    finally:
+        _PLAIN.reset(token)
+
+
+def are_floats() -> bool:
+    """Whether we are inside `as_floats`."""
+    return _PLAIN.get()
 
 
 @dataclass(eq=False, slots=True)
@@ -79,6 +101,10 @@ class Ball:
     nonneg: bool = False
     typed: Array | None = None
     choices: Array | None = None
+
+    def __post_init__(self) -> None:
+        if _PLAIN.get():
+            self.r = None
 
     @property
     def radius(self) -> Array:
@@ -314,8 +340,22 @@ def _float_to_integer(b: Ball, dtype: DType) -> Ball:
     )
 
 
+#: Casts of which the language says how they round: to nearest, ties to even, and once.
+_ONE_ROUNDING = {
+    DType.F32: (DType.F64,),
+    DType.BF16: (DType.F32, DType.F16),
+    DType.F16: (DType.F32, DType.BF16),
+}
+
+
 def _narrowed(b: Ball, dtype: DType) -> Ball:
-    v, r = rounded(b.value.astype(STORAGE[dtype]), b.r, is_representable(b.value, dtype), dtype)
+    value = b.value.astype(STORAGE[dtype])
+    known: Array | bool = is_representable(b.value, dtype)
+    if b.dtype in _ONE_ROUNDING.get(dtype, ()) and not _ROUNDS.get():
+        # what is exact is rounded to one number, and not to either of two that are near
+        known = np.ones(value.shape, np.bool_) if b.r is None else b.r == 0
+        value = np.where(known, round_to(value, dtype), value)
+    v, r = rounded(value, b.r, known, dtype)
     size = np.abs(b.value)
     spread = np.float64(0) if b.r is None else b.r
     # Halfway between the largest value and the next power of two: from there on rounding gives inf.

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..generator.types import DType, accum
-from .ball import Ball, cast, counts_every_rounding, unless_zero
+from .ball import Ball, are_floats, cast, counts_every_rounding, unless_zero
 from .values import STORAGE, U64, Array, least, lowest_unit, precision
 
 __all__ = ["Accumulator", "contract", "identity", "reduce_", "scan", "sum_factor"]
@@ -104,7 +104,8 @@ def total(
         # an exact inf or nan among the terms decides, unless the finite ones may overflow against it
         overflow = ~(size <= float(dtype.max))
         r = np.where(bad, np.where(~np.isfinite(v) & ~overflow, 0.0, np.inf), r)
-        v = np.where(overflow & ~np.isfinite(v), np.nan, v)
+        if not are_floats():
+            v = np.where(overflow & ~np.isfinite(v), np.nan, v)
     if open_ is not None and np.any(open_):
         v, r = np.where(open_, np.nan, v), np.where(open_, np.inf, r)
     return v, unless_zero(r)
@@ -158,6 +159,8 @@ def _product(b: Ball, dtype: DType) -> Ball:
     r = np.zeros(()) if b.r is None else b.r
     size = np.abs(x)
     v = x.prod(axis=-1)
+    if are_floats():
+        return Ball(v, dtype)
     count = np.count_nonzero((x != 1) | (r != 0), axis=-1)
     upper = (size + r).prod(axis=-1)
     out = np.maximum(upper - np.abs(v), 0.0) if b.r is not None else np.zeros(v.shape)

@@ -170,6 +170,9 @@ class Calls:
             call = self.complete(self.plainest())
             call.attrs[attr] = self.domain(self.spec.attrs[attr])[int(place)]
             return call
+        if source.startswith("axes."):
+            _, attr, place = source.split(".")
+            return self.edge_of_axes(self.spec.attrs[attr], int(place), self.types(types))
         if source.startswith("default."):
             return self.left_out(source[8:], self.types(types))
         return self.complete(self.plainest())
@@ -186,6 +189,39 @@ class Calls:
                 survey(op, shapes, run_attrs)
                 return call
         raise CaseRefused(f"no declared case is taken without `{attr}`", inapplicable=True)
+
+    def edge_of_axes(self, a: AttrDecl, place: int, chosen: dict[str, DType]) -> BareCall:
+        """A declared case whose axes named by `a` have extent 1 (place 0), or with no axes named (1)."""
+        why = "no input's axes are named by it"
+        for k in range(len(self.spec.test.cases)):
+            call = self.declared(k)
+            for t in self.spec.inputs.values():
+                named = {d.expr.id: d.pack for d in t.dims if d.at == a.name and isinstance(d.expr, Name)}
+                rest = [d.expr.id for d in t.dims if d.pack and d.at is None and isinstance(d.expr, Name)]
+                if not named or not all(n in call.dims for n in (*named, *rest)):
+                    continue
+                if place == 0:
+                    for n, pack in named.items():
+                        call.dims[n] = (1,) * max(1, len(call.dims[n])) if pack else 1
+                    if a.kind == "axes":
+                        call.attrs.pop(a.name, None)
+                elif len(named) == 1 and all(named.values()) and len(rest) == 1:
+                    (name,) = named
+                    whole = (*call.dims[rest[0]], *call.dims[name])
+                    everything = a.empty == "all"
+                    call.dims[name], call.dims[rest[0]] = (whole, ()) if everything else ((), whole)
+                    call.attrs[a.name] = ()
+                else:
+                    continue
+                try:
+                    call = self.complete(call)
+                    op, run_attrs, shapes, _ = self.resolve(call, chosen)
+                    survey(op, shapes, run_attrs)
+                except OpwrightError as e:
+                    why = e.message
+                    break
+                return call
+        raise CaseRefused(f"no declared case is taken at this edge of `{a.name}`: {why}", inapplicable=True)
 
     # ------------------------------------------------------------------------------------------ declared cases
     def declared(self, k: int) -> BareCall:
@@ -543,7 +579,10 @@ class Calls:
             elif a.kind == "float":
                 call.attrs[a.name] = float(np.round(rng.uniform(0.05, 0.95), 3))
             elif a.kind == "scalar":
-                call.attrs[a.name] = int(rng.integers(-3, 4))
+                whole = rng.random() < 0.5
+                call.attrs[a.name] = (
+                    int(rng.integers(-3, 4)) if whole else float(np.round(rng.uniform(-3, 3), 2))
+                )
 
     def drawn_axes(self, a: AttrDecl, call: BareCall, rng: Rng) -> None:
         """Any admissible axis, counted from either end."""

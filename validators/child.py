@@ -20,6 +20,9 @@ from typing import Any
 from . import abi, confine
 
 _ORDERS = {"forward": 0, "reverse": 1, "shuffled": 2}
+#: Where nothing lies: slices of far tensors are mapped from here on, each tensor a terabyte apart.
+_FAR, _APART = 1 << 44, 1 << 40
+_MAYMOVE, _FIXED = 1, 2
 
 
 class Pool:
@@ -59,7 +62,7 @@ class Worker:
     def __init__(self, fd: int, size: int, pool: Pool) -> None:
         self.libc = ctypes.CDLL(None, use_errno=True)
         # Python's own mmap would keep a second descriptor of the arena open.
-        self.libc.mmap.restype = ctypes.c_void_p
+        self.libc.mmap.restype = self.libc.mremap.restype = ctypes.c_void_p
         both = mmap.PROT_READ | mmap.PROT_WRITE
         address = self.libc.mmap(None, ctypes.c_size_t(size), both, mmap.MAP_SHARED, fd, ctypes.c_long(0))
         if address in (None, ctypes.c_void_p(-1).value):
@@ -68,6 +71,7 @@ class Worker:
         self.pool = pool
         self.kernels: dict[tuple[str, str], abi.Kernel] = {}
         self.libraries: dict[str, ctypes.CDLL] = {}
+        self.far: list[list[tuple[int, int]]] = []
 
     def kernel(self, path: str, symbol: str) -> abi.Kernel:
         if path not in self.libraries:
@@ -79,8 +83,37 @@ class Worker:
     def tensor(self, t: list[Any] | None) -> abi.PlacedTensor | None:
         if t is None:
             return None
-        offset, dtype, shape, strides = t
-        return abi.PlacedTensor(self.base + offset, dtype, tuple(shape), tuple(strides))
+        offset, dtype, shape, strides, far = t
+        if far is None:
+            return abi.PlacedTensor(self.base + offset, dtype, tuple(shape), tuple(strides))
+        axis, pitch, stride = far
+        strides[axis] = stride
+        at = self.spread(offset, shape[axis], pitch, stride * abi.itemsize(dtype))
+        return abi.PlacedTensor(at, dtype, tuple(shape), tuple(strides))
+
+    def spread(self, offset: int, count: int, pitch: int, step: int) -> int:
+        """See `count` slices of the arena of `pitch` bytes a second time, `step` bytes apart; where the first is."""
+        first = _FAR + len(self.far) * _APART
+        for k in range(count):
+            old, new = self.base + offset + k * pitch, first + k * step
+            # Of a shared mapping, moving none of it maps it once more.
+            found = self.libc.mremap(
+                ctypes.c_void_p(old),
+                ctypes.c_size_t(0),
+                ctypes.c_size_t(pitch),
+                _MAYMOVE | _FIXED,
+                ctypes.c_void_p(new),
+            )
+            if found != new:
+                raise OSError(ctypes.get_errno(), "mremap")
+        self.far.append([(first + k * step, pitch) for k in range(count)])
+        return first
+
+    def gather(self) -> None:
+        """Unmap what `spread` has mapped."""
+        for start, size in (piece for tensor in self.far for piece in tensor):
+            self.libc.munmap(ctypes.c_void_p(start), ctypes.c_size_t(size))
+        self.far.clear()
 
     def protect(self, ranges: list[list[int]]) -> None:
         for offset, length, protection in ranges:
@@ -125,6 +158,7 @@ class Worker:
         self.protect(
             [[offset, length, mmap.PROT_READ | mmap.PROT_WRITE] for offset, length, _ in r["protect"]]
         )
+        self.gather()
         return {"status": status, "error": call.error_fields(), "tasks": [before, tasks()]}
 
     def answer(self, r: dict[str, Any]) -> dict[str, Any]:

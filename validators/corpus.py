@@ -50,6 +50,7 @@ class Entry:
     compiler: str | None = None
     without: str | None = None
     tier: str = "quick"
+    nightly: bool = False
 
 
 @dataclass
@@ -143,6 +144,7 @@ class Corpus:
             row.get("compiler"),
             row.get("without"),
             row.get("tier", "quick"),
+            row.get("nightly", False),
         )
         if edits:
             raise CorpusError(f"{row['name']}: edits of files that it does not have: {', '.join(edits)}")

@@ -20,7 +20,7 @@ from . import abi
 from .candidate import build
 from .extents import OracleError, OracleRefusal
 from .gradients import gate_gradient
-from .harness import NUMPY, Array, How, Outcome
+from .harness import NUMPY, Array, How, Outcome, far_view
 from .layouts import LAYOUTS, applies, lay_out
 from .lint import lint
 from .meaning import gate_meaning
@@ -150,7 +150,40 @@ def gate_layouts(s: Session) -> GateResult:
                 tally.fail(s.failure(f"layout {name} (strides in bytes: {strides}): {wrong[0]}", laid), ratio)
             else:
                 tally.passed(ratio)
+    for laid, wrong, ratio in _far_apart(s):
+        if wrong:
+            tally.fail(s.failure(f"with slices more than 2**31 elements apart: {wrong[0]}", laid), ratio)
+        else:
+            tally.passed(ratio)
     return tally.result()
+
+
+def _far_apart(s: Session) -> Iterator[tuple[Trial, list[str], float]]:
+    """Small calls of each kernel whose tensors span more elements than 32 bits count, mapped where they have some: (the
+    trial, what is wrong, worst ratio).
+    """
+    left = dict.fromkeys(s.subjects, 2 if s.full else 1)
+
+    def fits(trial: Trial) -> bool:
+        return size_of(trial) <= 4096 and any(far_view(a) is not None for a in trial.arrays.values())
+
+    for trial, subject in s.sound("layouts", s.spread(4 * len(left), fits)):
+        want = subject.want(trial)
+        assert isinstance(want, dict)
+        plain = {k: np.zeros(b.shape, NUMPY[b.dtype.value]) for k, b in want.items()}
+        far = {k: far_view(a) for k, a in plain.items()}
+        if not left[trial.key] or all(a is None for a in far.values()):
+            continue
+        left[trial.key] -= 1
+        arrays = {k: a if (apart := far_view(a)) is None else apart for k, a in trial.arrays.items()}
+        laid = trial.with_arrays(arrays, "/far")
+        subject.same_answer(trial, laid)
+        outputs = {k: plain[k] if a is None else a for k, a in far.items()}
+        inv = subject.invocation(laid, outputs=outputs)
+        outcome = subject.harness.run(inv, How(far=True), workspace=subject.base(trial).plan.workspace)
+        wrong, ratio, _ = judge_values(subject, laid, outcome)
+        subject.forget(laid)
+        yield laid, wrong, ratio
 
 
 def _wrong_when_plain(subject: Subject, laid: Trial) -> bool:
@@ -206,7 +239,11 @@ def gate_memory(s: Session) -> GateResult:
     output's elements may change; and with guard pages at both ends and inputs locked nothing may fault.
     """
     tally = s.tally("memory")
-    for trial, subject in s.sound("memory", s.spread(64 if s.full else 8)):
+    # What has no elements lies last in a spread, and is where a kernel writes the first all the same.
+    nothing = [t for t in s.trials if t.arrays and any(not a.size for a in t.arrays.values())]
+    chosen = s.spread(64 if s.full else 8)
+    chosen += [t for t in nothing[: 4 if s.full else 1] if t not in chosen]
+    for trial, subject in s.sound("memory", chosen):
         trouble = _memory_trouble(subject, trial)
         if trouble:
             tally.fail(s.failure(trouble, trial))
@@ -257,7 +294,7 @@ def gate_determinism(s: Session) -> GateResult:
     rng = np.random.default_rng((s.seed, 4))
     chosen = s.spread(40 if s.full else 6)
     large = sorted(s.trials, key=size_of)[-(3 if s.full else 1) :]
-    again = [("run again", How())]
+    again = [("run again", How()), ("at addresses of another alignment", How(placement="shifted"))]
     ordered = [
         ("with the pool's pieces in reverse", How(parallel=True, order="reverse")),
         ("with the pool's pieces shuffled", How(parallel=True, order="shuffled", seed=s.seed, threads=3)),
@@ -276,7 +313,10 @@ def gate_determinism(s: Session) -> GateResult:
         )
         for k in range(30 if s.full else 10)
     ]
-    for trials, ways in ((chosen, again + ordered + raced[:1]), (large, again * 3 + ordered + raced)):
+    for trials, ways in (
+        (chosen, [*again, *ordered, *raced[:1]]),
+        (large, [*again, *again[:1] * 2, *ordered, *raced]),
+    ):
         for trial, subject in s.sound("determinism", trials):
             trouble = _order_trouble(subject, trial, ways) or _contents_trouble(subject, trial)
             if trouble:

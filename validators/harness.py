@@ -23,7 +23,17 @@ from . import abi
 from .sandbox import Sandbox, WorkerDied
 from .values import ARRAY
 
-__all__ = ["NUMPY", "Harness", "How", "Invocation", "Outcome", "Plan", "dtype_name", "empty_like_view"]
+__all__ = [
+    "NUMPY",
+    "Harness",
+    "How",
+    "Invocation",
+    "Outcome",
+    "Plan",
+    "dtype_name",
+    "empty_like_view",
+    "far_view",
+]
 
 Array = NDArray[Any]
 Bytes = NDArray[np.uint8]
@@ -39,8 +49,10 @@ def dtype_name(array: Array) -> str:
 
 
 PAGE = 4096
-ALIGN = 64
+ALIGN, SHIFT = 64, 48
 # Bytes that outputs and workspace are filled with before a run.  As floats: zero, a large number, nan.
+#: Elements between slices of far tensors: more than 32 bits count, and whole pages for every dtype.  How many slices.
+FAR, MOST_FAR = (1 << 31) + (1 << 12), 16
 FILLS = {"zero": 0x00, "high": 0x7F, "ones": 0xFF}
 _NONE, _READ = 0, 1
 
@@ -73,7 +85,9 @@ class How:
     threads    max_threads; with `parallel` false the kernel gets no pool
     order      of the pool's pieces: forward, reverse, shuffled (by `seed`)
     preempt    threads are stopped in the middle of their pieces, so that races show on few cores, too
-    placement  start: 64-byte aligned; end: flush with a page's end; protect: guard pages and inputs are locked
+    placement  start: 64-byte aligned; shifted: 48 bytes on, which any element is aligned to; end: flush with a page's
+               end; protect: guard pages and inputs are locked
+    far        tensors with an axis that strides over whole pages (`far_view`) have its slices 2**31 elements apart
     """
 
     fill: str = "zero"
@@ -85,6 +99,7 @@ class How:
     placement: str = "start"
     guard: bool = False
     read_only: bool = False
+    far: bool = False
 
 
 @dataclass(frozen=True)
@@ -158,6 +173,30 @@ def _shift(array: Array) -> int:
     return int(first - root.__array_interface__["data"][0]) % ALIGN
 
 
+def far_view(array: Array) -> Array | None:
+    """The array with one axis, of few places, outermost in memory and each of them on pages of its own; None where no
+    axis is like that.  What `How.far` pulls apart.
+    """
+    axis = next((k for k, n in enumerate(array.shape) if 2 <= n <= MOST_FAR), None)
+    if axis is None or array.size == 0:
+        return None
+    front = np.ascontiguousarray(np.moveaxis(array, axis, 0))
+    pitch = _up(front[0].nbytes, PAGE)
+    root = np.zeros(len(front) * pitch, np.uint8)
+    strides = (pitch, *front.strides[1:])
+    view: Array = np.ndarray(front.shape, array.dtype, buffer=root.data, strides=strides)
+    view[...] = front
+    return np.moveaxis(view, 0, axis)
+
+
+def _far_axis(array: Array) -> int | None:
+    """The axis that `far_view` made, where it made one."""
+    wide = [
+        k for k, n in enumerate(array.shape) if n > 1 and array.strides[k] % PAGE == 0 and array.strides[k]
+    ]
+    return max(wide, key=lambda k: array.strides[k], default=None)
+
+
 class _Layout:
     """Regions of one invocation in the arena, for one placement and one size of workspace."""
 
@@ -184,6 +223,8 @@ class _Layout:
     def region(self, what: str, size: int, align: int, shift: int = 0) -> _Region:
         """`size` bytes; from the start of a page (and `shift` bytes on), or flush with a page's end (as aligned)."""
         start = self.at
+        if self.placement == "shifted" and align == 1:
+            shift += SHIFT
         end = start + max(PAGE, _up(shift + size, PAGE))
         data = end - _up(size, align) if self.placement == "end" else start + shift
         self.at = end + PAGE
@@ -230,7 +271,9 @@ class Harness:
                 return None
             lo, _ = _extent(array)
             strides = [s // array.itemsize for s in array.strides]
-            return [region.data - lo, dtype_name(array), list(array.shape), strides]
+            far = _far_axis(array) if how.far else None
+            apart = None if far is None else [far, array.strides[far], FAR]
+            return [region.data - lo, dtype_name(array), list(array.shape), strides, apart]
 
         protect: list[list[int]] = []
         if how.guard:

@@ -26,13 +26,14 @@ from ..generator.bind import bind
 from ..generator.errors import OpwrightError
 from ..generator.spec import AtenEntry, Only, OpSpec
 from ..generator.types import DType
-from .ball import Ball, check, every_rounding_counts
+from .ball import Ball, as_floats, check, every_rounding_counts
 from .extents import OracleError
 from .harness import Array
 from .laws import holds, law_op
 from .lift import lift_dtype, lift_key, lift_trial
 from .mutants import KillRate, kill_rate
 from .oracle import OracleRefusal, OracleTooLarge, evaluate
+from .refusals import bad_data
 from .session import Session, Tally
 from .torch_server import TorchCrashed, TorchError, TorchMissing, TorchServer
 from .trial import Trial, describe, size_of
@@ -137,6 +138,8 @@ _NO_KERNEL = (
     "is not supported",
     "Inexpressible",
 )
+#: How torch refuses a position.
+_OUT_OF_RANGE = ("IndexError", "out of range", "out of bounds", "out-of-bounds")
 
 
 @functools.cache
@@ -375,6 +378,33 @@ def _only_positions(trial: Trial, want: Mapping[str, Ball], got: Mapping[str, Ar
     return tied and bool(others) and not _disagreement(want, others)[0]
 
 
+def _overflows(spec: OpSpec, trial: Trial, want: Mapping[str, Ball], got: Mapping[str, Array | None]) -> str:
+    """Where another source has a number, and `compute` none because an intermediate of it overflows.
+
+    The ball of such an element is free, for a kernel that follows `compute` may give anything there: no pardon for
+    `compute` itself, which says what kernels are to reach.  One that comes to a number all the same (the tangent of
+    infinity is 1) says enough.
+    """
+    open_ = {
+        name: want[name].free & np.isfinite(value)
+        for name, value in got.items()
+        if value is not None and want[name].dtype.is_inexact
+    }
+    if not any(o.any() for o in open_.values()):
+        return ""
+    with as_floats():
+        plain = _oracle(spec, trial) or {}
+    for name, ball in plain.items():
+        value = got.get(name)
+        if name not in open_ or value is None:
+            continue
+        lost = open_[name] & ~np.isfinite(ball.value)
+        if lost.any():
+            at = tuple(int(i) for i in np.argwhere(lost)[0])
+            return f"`{name}` at {list(at)}: it says {value[at]}, `compute` overflows to {ball.value[at]}"
+    return ""
+
+
 # ---- the sources -------------------------------------------------------------------------------------------------
 
 
@@ -442,6 +472,32 @@ class _Aten:
         else:
             self.tally.passed(ratio)
 
+    def refusing(self, trial: Trial) -> None:
+        """A position out of range that the overload refuses, `compute` has to refuse, by a rule or by an index."""
+        integers = {n: a for n, a in trial.arrays.items() if a.dtype.kind in "iu"}
+        for what, bad in bad_data(replace(trial, arrays=integers)):
+            spoiled = bad.with_arrays({**trial.arrays, **bad.arrays}, f"!{what}")
+            want = _oracle(self.s.spec, spoiled)
+            if want is None:
+                continue
+            try:
+                outputs = self.outputs(spoiled)
+            except TorchCrashed:
+                continue
+            except TorchError as refusal:
+                if any(words in str(refusal) for words in _OUT_OF_RANGE):
+                    said = f"{what}: {self.entry.overload} refuses it ({refusal}), `compute` does not"
+                    self.tally.fail(_failure(self.s, spoiled, said))
+                    return
+                continue
+            if outputs is None:
+                continue
+            wrong, ratio = self.disagreement(spoiled, want, outputs)
+            if wrong:
+                self.tally.fail(_failure(self.s, spoiled, f"{what}: {self.entry.overload} {wrong}"), ratio)
+                return
+            self.tally.passed(ratio)
+
     def as_number(self, trial: Trial, said: str) -> Trial | None:
         """Where the overload takes a number: the trial with the first element of that tensor."""
         for argument, to in self.entry.map or ():
@@ -465,6 +521,10 @@ class _Aten:
         if wrong:
             loose = self.loosened(trial, want, quirk)
             wrong, ratio = _disagreement(loose, got)
+        else:
+            wrong = _overflows(self.s.spec, trial, want, got)
+            if wrong:
+                return wrong, float("inf")
         rule = tie_rule(self.entry.overload)
         if (
             wrong
@@ -558,6 +618,9 @@ def _against_aten(s: Session, entry: AtenEntry, trials: Sequence[Trial], tally: 
         asked.ask(trial)
     for trial in sorted(trials, key=size_of)[-3:] if entry.map else ():
         asked.ignoring(trial)
+    pointing = [t for t in trials if t.arrays and any(a.dtype.kind in "iu" for a in t.arrays.values())]
+    for trial in sorted((t for t in pointing if 0 < size_of(t) <= 256), key=size_of)[-2 if s.full else -1 :]:
+        asked.refusing(trial)
     if asked.refused:
         tally.note(
             f"{entry.overload} refuses {len(asked.refused)} call(s) that the spec takes: {asked.refused[0]}"
@@ -596,6 +659,7 @@ def _against_reference(s: Session, path: str, trials: Sequence[Trial], tally: Ta
         with np.errstate(all="ignore"):
             got = np.asarray(function(*(_input(s.spec, trial, n) for n in s.spec.inputs), **keywords))
         wrong, ratio = _disagreement(_loosened(s.spec, trial, want), {output: got})
+        wrong = wrong or _overflows(s.spec, trial, want, {output: got})
         if wrong:
             tally.fail(_failure(s, trial, f"{path} {wrong}"), ratio)
         else:

@@ -26,7 +26,7 @@ from .session import Session
 from .trial import Subject, Trial, size_of
 from .verdict import Failure, GateResult
 
-__all__ = ["gate_errors", "spoiled"]
+__all__ = ["bad_data", "gate_errors", "spoiled"]
 
 #: Elements of outputs up to which a call is evaluated to see whether it is refused.
 _SMALL = 4096
@@ -93,7 +93,7 @@ def _attributes(trial: Trial, kinds: dict[str, str]) -> Iterator[tuple[str, Tria
                 yield f"{name} = {value}", replace(trial, attrs={**trial.attrs, name: value})
 
 
-def _data(trial: Trial) -> Iterator[tuple[str, Trial]]:
+def bad_data(trial: Trial) -> Iterator[tuple[str, Trial]]:
     """One number out of range, at either end or in the middle: just outside of every extent, and far outside."""
     extents = sorted({n for a in trial.arrays.values() for n in a.shape})[:6]
     outside = list(dict.fromkeys((-1, 1 << 14, *(n for n in extents), *(-n - 1 for n in extents))))
@@ -112,7 +112,7 @@ def _data(trial: Trial) -> Iterator[tuple[str, Trial]]:
 
 def spoiled(trial: Trial, kinds: dict[str, str]) -> Iterator[tuple[str, Trial]]:
     """(what was spoiled, the call) for calls one change away; `kinds`: run-time attribute -> its kind."""
-    ways = (*_shapes(trial), *_attributes(trial, kinds), *_data(trial))
+    ways = (*_shapes(trial), *_attributes(trial, kinds), *bad_data(trial))
     for k, (what, bad) in enumerate(ways):
         yield what, replace(bad, name=f"{trial.name}!{k} {what}")
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from opwright import toolchain
 from opwright.validators import judge as judging
@@ -20,13 +22,22 @@ pytestmark = pytest.mark.scorecard
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 
+def named(entries: Sequence[Entry]) -> list[ParameterSet]:
+    """The entries as parameters; some are judged by night only."""
+    night = [pytest.mark.nightly]
+    return [
+        pytest.param(e, id=f"{e.gate}: {e.name}" if e.gate else e.name, marks=night if e.nightly else [])
+        for e in entries
+    ]
+
+
 def asked(entry: Entry) -> list[str] | None:
     """All gates; without torch those of overloads cannot be told right from wrong."""
     return None if HAS_TORCH or not entry.spec.aten else [g.name for g in GATES if g.name != "meaning"]
 
 
 @pytest.mark.parametrize("tier", ["quick", "full"])
-@pytest.mark.parametrize("entry", honest(), ids=lambda e: e.name)
+@pytest.mark.parametrize("entry", named(honest()))
 def test_honest_kernels_pass_every_gate(entry: Entry, tier: str) -> None:
     verdict = judge(entry.spec, TextSource(entry), tier=tier, gates=asked(entry))
     assert verdict.passed, "\n".join(verdict.lines())
@@ -35,13 +46,13 @@ def test_honest_kernels_pass_every_gate(entry: Entry, tier: str) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize("entry", honest(), ids=lambda e: e.name)
+@pytest.mark.parametrize("entry", named(honest()))
 def test_honest_kernels_pass_on_other_draws(entry: Entry, seed: int) -> None:
     verdict = judge(entry.spec, TextSource(entry), seed=seed, gates=asked(entry))
     assert verdict.passed, "\n".join(verdict.lines())
 
 
-@pytest.mark.parametrize("entry", wrong(), ids=lambda e: f"{e.gate}: {e.name}")
+@pytest.mark.parametrize("entry", named(wrong()))
 def test_a_wrong_kernel_is_rejected_by_its_gate_alone(entry: Entry) -> None:
     if entry.gate == "meaning" and entry.spec.aten and not HAS_TORCH:
         pytest.skip("torch is not installed")
