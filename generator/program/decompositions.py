@@ -30,6 +30,7 @@ def own(torch: Any) -> Mapping[Any, Callable[..., Any]]:
         aten.linalg_cholesky_ex.default: algebra.cholesky,
         aten.linalg_inv_ex.default: algebra.inverse,
         aten.linalg_qr.default: algebra.qr,
+        aten.grid_sampler_2d.default: lambda *a: _reflected_grid(torch, *a),
         aten.avg_pool2d.default: lambda *a, **k: _avg_pool(torch, 2, *a, **k),
         aten.avg_pool3d.default: lambda *a, **k: _avg_pool(torch, 3, *a, **k),
         aten.fake_quantize_per_tensor_affine_cachemask.default: lambda *a: _fake_quantised(torch, *a),
@@ -90,6 +91,26 @@ def _c2r(torch: Any, x: Any, dim: Sequence[int], normalization: int, last_dim_si
         y = torch.ops.aten._fft_c2c.default(y, [d], _NONE, False)
     y = torch.ops.aten._fft_c2r.default(y, [dim[-1]], _NONE, last_dim_size)
     return _scaled(torch, y, normalization, [*(x.shape[d] for d in dim[:-1]), last_dim_size])
+
+
+_REFLECTION, _BORDER = 2, 1
+
+
+def _reflected_grid(torch: Any, x: Any, grid: Any, mode: int, padding: int, align: bool) -> Any:
+    """Positions beyond an edge are thrown back from it, and then none is beyond one."""
+    if padding != _REFLECTION:
+        return NotImplemented
+    inside = []
+    for k, n in enumerate((x.shape[-1], x.shape[-2])):
+        g = grid[..., k]
+        at = (g + 1) / 2 * (n - 1) if align else ((g + 1) * n - 1) / 2
+        low, span = (0.0, n - 1) if align else (-0.5, n)
+        far = (at - low).abs()
+        rest, turns = torch.fmod(far, span), torch.floor(far / span)
+        at = torch.where(torch.remainder(turns, 2) == 0, rest, span - rest) + low
+        at = at.clamp(min=0).minimum(torch.full((), n - 1, dtype=at.dtype))
+        inside.append(at * 2 / (n - 1) - 1 if align else (at * 2 + 1) / n - 1)
+    return torch.ops.aten.grid_sampler_2d.default(x, torch.stack(inside, -1), mode, _BORDER, align)
 
 
 def _avg_pool(

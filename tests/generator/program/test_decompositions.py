@@ -136,6 +136,13 @@ def test_windows_with_a_divisor_and_quantisation_are_torch_s() -> None:
         want = torch.ops.aten.avg_pool2d(x, *given, divisor_override=5)
         torch.testing.assert_close(d._avg_pool(torch, 2, x, *given, divisor_override=5), want)
     assert d._avg_pool(torch, 2, x, 2) is NotImplemented
+    grid = torch.randn(2, 4, 5, 2, generator=torch.Generator().manual_seed(4)) * 2
+    for mode, align in ((0, False), (0, True), (1, False)):
+        want = torch.ops.aten.grid_sampler_2d(x, grid, mode, 2, align)
+        torch.testing.assert_close(
+            d._reflected_grid(torch, x, grid, mode, 2, align), want, atol=1e-5, rtol=1e-4
+        )
+    assert d._reflected_grid(torch, x, grid, 0, 1, False) is NotImplemented
     q = torch.ops.aten.fake_quantize_per_tensor_affine_cachemask(x, 0.07, 3, -8, 7)
     for got, whole in zip(d._fake_quantised(torch, x, 0.07, 3, -8, 7), q, strict=True):
         torch.testing.assert_close(got, whole)
