@@ -301,3 +301,25 @@ def test_what_may_be_written_over_its_input_has_calls_where_it_can(tier: str, se
     assert len({c.name for c in whole}) == 4
     assert any(c.inputs["a"].size > 1 for c in whole)
     assert all(c.inputs["a"].shape == c.inputs["b"].shape for c in whole)
+
+
+def test_stated_contents_are_used_where_they_fit_and_drawn_elsewhere() -> None:
+    spec = load_spec_text(
+        """
+op: t_lengths
+types: {T: float}
+inputs: {x: "T[R, N]", lengths: "i64[R]"}
+outputs: {y: "T[R, N]"}
+require: ["0 <= lengths[r]", "lengths[r] <= N"]
+compute: |
+  y[r, i] = x[r, i] if i < lengths[r] else 0
+test: {cases: [{R: 3, N: 6, lengths: [5, 0, 3]}], values: [normal]}
+"""
+    )[0]
+    report = make_cases(spec, "quick", seed=0)
+    stated = [c for c in report if c.name.startswith("case0") and c.expect is None]
+    assert stated
+    assert all(c.inputs["lengths"].tolist() == [5, 0, 3] for c in stated)
+    drawn = [c for c in report if c.inputs["lengths"].shape != (3,) and c.expect is None]
+    assert drawn  # another number of rows
+    assert all(c.inputs["lengths"].max(initial=0) <= c.inputs["x"].shape[1] for c in drawn)
