@@ -274,8 +274,8 @@ def _group_norm(
     g, x, m, r = _wide(grad_out, input, mean, rstd)
     shape = [N, group, C // group, HxW]
     w = None if weight is None else _wide(weight)[0].reshape([1, group, C // group, 1])
-    stats = [t.reshape([N, group, 1, 1]) for t in (m, r)]
-    dx, dw, db = _normed(g.reshape(shape), x.reshape(shape), *stats, w, [2, 3], [0, 3])
+    m, r = m.reshape([N, group, 1, 1]), r.reshape([N, group, 1, 1])
+    dx, dw, db = _normed(g.reshape(shape), x.reshape(shape), m, r, w, [2, 3], [0, 3])
     found = (dx.reshape(list(x.shape)), dw.reshape([C]), db.reshape([C]))
     like = input if weight is None else weight
     return _masked(output_mask, found, (input, like, like))

@@ -98,7 +98,7 @@ def _vjp(op: Any, given: Mapping[str, Any], cotangents: Any) -> dict[str, Any]:
         raise OpTypeError(f"{signature['name']}: no output is called `{unknown[0]}`")
 
     flat: dict[str, Any] = {}
-    inputs = []
+    inputs: list[Any] = []
     for i in signature["inputs"]:
         x = given[i["name"]]
         if i["name"] in lists:
