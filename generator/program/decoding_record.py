@@ -133,7 +133,7 @@ def _stepping(module: Any, other: Mapping[str, Any], token: str, text: Any) -> A
         own = EncoderDecoderCache(cache, DynamicCache(config=config)) if crossed else cache
         return module(**kwargs, cache=own, use_cache=True).logits
 
-    class Step(torch.nn.Module):  # type: ignore[misc]
+    class Step(torch.nn.Module):  # type: ignore[name-defined]
         """The cache's tensors are put into its layers at every call: they are buffers, so that a capture sees what
         becomes of them."""
 
