@@ -16,10 +16,11 @@ import click
 
 from ..files import write_text
 from . import console, records
+from .backtest import covered
 from .command import command, json_option
 from .enable import STAGES, hashes_now
 from .records import LEVELS, Standing
-from .report_page import first_line, page, summary
+from .report_page import first_line, missing_operators, page, summary
 from .workbench import Workbench
 
 __all__ = ["report", "rows_of"]
@@ -54,6 +55,8 @@ def _row(s: Standing) -> dict[str, Any]:
         "groups": sorted(op for op in a.hashes if op.startswith("group:")),
         "error": dict(a.error),
         "sensitivity": dict(a.sensitivity),
+        "calls": dict(a.graph.get("calls", {})),
+        "slowest": [dict(x) for x in a.slowest],
         "weights": a.weights,
         "scale": a.scale,
         "clocks": {
@@ -104,7 +107,10 @@ def _markdown(rows: Sequence[dict[str, Any]]) -> str:
         for r in rows
         if r["reason"]
     ]
-    return "\n".join([first_line(rows), "", *lines, "", *notes]) + "\n"
+    missing = [f"| `{op}` | {n} |" for op, n in missing_operators(rows)]
+    if missing:
+        missing = ["", "| missing operator | architectures |", "| --- | --- |", *missing]
+    return "\n".join([first_line(rows), "", *lines, "", *notes, *missing]) + "\n"
 
 
 @command(
@@ -140,16 +146,22 @@ def report(architectures: tuple[str, ...], markdown: bool, html: str | None, as_
         from .enable import commit_of
 
         commit, dirty = commit_of(bench.config.root)
+        grown = [s.to_json() for s in covered(records.load_all(bench.config.support_dirs))]
         said = (
             f"From the records at {commit[:12]}{' and what is not committed' if dirty else ''}, "
             if commit
             else ""
         )
-        write_text(Path(html), page(rows, LEVELS, STAGES, made=f"{said}{records.now()[:10]}."), durable=False)
+        write_text(
+            Path(html),
+            page(rows, LEVELS, STAGES, made=f"{said}{records.now()[:10]}.", grown=grown),
+            durable=False,
+        )
         if not as_json:
             console.say(html)
     if as_json:
-        console.print_json({"summary": summary(rows), "architectures": rows})
+        grown = [s.to_json() for s in covered(records.load_all(bench.config.support_dirs))]
+        console.print_json({"summary": summary(rows), "architectures": rows, "coverage": grown})
     elif html is not None:
         pass
     elif markdown:

@@ -10,6 +10,7 @@ To show another fact of an attempt: a key of `report._row`, then its place in `r
 from __future__ import annotations
 
 import datetime
+import math
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -41,6 +42,7 @@ TERMS = {
     "sensitivity": "small disturbances of single operators that the comparison noticed; under 95 % it proves nothing",
     "supplied": "operators that had no proven kernel before this architecture asked for them, and where they came from",
     "fused groups": "operators that run as one kernel",
+    "coverage": "of an architecture's operators, those that architectures before it had already asked for",
     "error": "the largest difference from PyTorch in f64, beside the most that is allowed and PyTorch's own in f32",
 }
 STAGE_WORDS = {
@@ -113,7 +115,7 @@ def first_line(rows: Sequence[Row]) -> str:
     return f"{', '.join(parts)}; {tail}."
 
 
-def histogram(values: Sequence[float]) -> list[dict[str, Any]]:
+def histogram(values: Sequence[float], unit: str = "s") -> list[dict[str, Any]]:
     """Bars of a distribution over spans that double: name, count, share of the tallest."""
     edges = [0.0, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0, float("inf")]
     counts = [sum(low <= v < high for v in values) for low, high in pairwise(edges)]
@@ -122,9 +124,9 @@ def histogram(values: Sequence[float]) -> list[dict[str, Any]]:
     top = max(counts, default=0) or 1
     return [
         {
-            "name": f"{edges[k]:g}–{edges[k + 1]:g} s"
+            "name": f"{edges[k]:g}–{edges[k + 1]:g} {unit}"
             if edges[k + 1] < float("inf")
-            else f"over {edges[k]:g} s",
+            else f"over {edges[k]:g} {unit}",
             "count": counts[k],
             "share": counts[k] / top,
         }
@@ -150,8 +152,63 @@ def missing_operators(rows: Sequence[Row]) -> list[tuple[str, int]]:
     return Counter(op for r in rows for op in {m["op"] for m in r["missing"]}).most_common(20)
 
 
-def page(rows: Sequence[Row], levels: Sequence[str], stages: Sequence[str], *, made: str = "") -> str:
-    """The page.  `made`: what the head says of when and from what."""
+def plotted(
+    points: Sequence[tuple[float, float, str]],
+    span: tuple[float, float] | None = None,
+    width: float = 100.0,
+    height: float = 40.0,
+) -> list[dict[str, Any]]:
+    """(x, y, what it is) as places in a drawing of that size, the larger y the higher; `span`: lowest and highest y."""
+    if not points:
+        return []
+    xs, ys = [p[0] for p in points], [p[1] for p in points]
+    left = min(xs)
+    low, high = span or (min(ys), max(ys))
+    if low == high:
+        low, high = low - 1, high + 1
+    across, up = (max(xs) - left) or 1.0, high - low
+    return [
+        {
+            "x": round(3 + (width - 6) * (x - left) / across, 2),
+            "y": round(height - 3 - (height - 6) * (y - low) / up, 2),
+            "words": words,
+        }
+        for x, y, words in points
+    ]
+
+
+def over_time(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Active seconds by the day of the first attempt; a doubling of time is the same height everywhere."""
+    found = []
+    for r in rows:
+        total = sum(r["seconds"].values())
+        if total > 0:
+            at = datetime.datetime.fromisoformat(str(r["clocks"]["first_attempt"]).replace("Z", "+00:00"))
+            words = f"{r['architecture']}: {duration(total)} on {str(r['clocks']['first_attempt'])[:10]}"
+            found.append((at.timestamp(), math.log2(total), words))
+    return plotted(sorted(found))
+
+
+def coverage(grown: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Per architecture as it arrived, the share of its operators that were there."""
+    return plotted(
+        [
+            (k, float(s["covered"]), f"{s['architecture']}: {s['covered']:.0%} of {s['operators']} operators")
+            for k, s in enumerate(grown)
+        ],
+        (0.0, 1.0),
+    )
+
+
+def page(
+    rows: Sequence[Row],
+    levels: Sequence[str],
+    stages: Sequence[str],
+    *,
+    made: str = "",
+    grown: Sequence[Mapping[str, Any]] = (),
+) -> str:
+    """The page.  `made`: what the head says of when and from what; `grown`: the registry's growth (`backtest`)."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -177,6 +234,12 @@ def page(rows: Sequence[Row], levels: Sequence[str], stages: Sequence[str], *, m
         medians=stage_medians(rows, stages),
         missing=missing_operators(rows),
         waited=published_to_supported,
+        waits=histogram([s / 86400 for r in rows if (s := published_to_supported(r)) is not None], "days"),
+        timeline=over_time(rows),
+        timed=sorted(s for r in rows if (s := sum(r["seconds"].values())) > 0),
+        days=sorted(str(r["clocks"]["first_attempt"])[:10] for r in rows),
+        coverage=coverage(grown),
+        grown=grown,
         made=made,
     )
     return text

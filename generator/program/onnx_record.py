@@ -32,6 +32,7 @@ __all__ = ["values", "work"]
 
 #: How often inputs are drawn until f32 and f64 take the same decisions.
 _DRAWS = 6
+_NO_TRAINING = "an ONNX graph is one of inference: what it was trained by is not in the file"
 _NO_HALF = "an ONNX graph is compared in the dtypes that it states"
 
 
@@ -68,6 +69,7 @@ def work(
         "records": [],
         "sensitivity": None,
         "half": _NO_HALF,
+        "training": _NO_TRAINING,
     }
     if count and not any(c.missing for c in p.calls):
         judge = _Recorder(model, captured, seed)

@@ -44,6 +44,8 @@ def row(name: str, state: str = "claimed", level: str = "L2", **more: Any) -> di
         "groups": ["group:0123456789abcdef"],
         "error": {"max": 1.2e-06, "bound": 8.1e-06, "eager": 1.5e-06},
         "sensitivity": {"detected": 172, "total": 172},
+        "calls": {"add": 5, "softmax": 2},
+        "slowest": [{"op": "softmax", "calls": 2, "seconds": 0.25}],
         "weights": "random",
         "scale": "tiny",
         "clocks": {
@@ -75,9 +77,18 @@ ROWS = [
 ]
 
 
+def grown(name: str, covered: float, new: list[str], registry: int) -> dict[str, Any]:
+    when = "2026-01-01T00:00:00Z"
+    first = {"architecture": name, "when": when, "published": covered == 0, "operators": 4}
+    return first | {"new": new, "covered": covered, "registry": registry}
+
+
+GROWN = [grown("llama", 0.0, ["add", "exp", "mul", "sum"], 4), grown("bert", 0.75, ["erf"], 5)]
+
+
 def html(rows: list[dict[str, Any]] | None = None) -> str:
     return report_page.page(
-        ROWS if rows is None else rows, LEVELS, STAGES, made="From the records at c0ffee."
+        ROWS if rows is None else rows, LEVELS, STAGES, made="From the records at c0ffee.", grown=GROWN
     )
 
 
@@ -139,6 +150,7 @@ def test_every_fact_stands_in_it_without_the_script() -> None:
     for word in (
         "softmax", "group:0123456789abcdef", "8.1e-06", "172 of 172", "aten.scan.default", "modeling.py:7",
         "changed since: softmax", "mm: person", "published 2026-03-01T00:00:00Z",
+        "7 calls before fusion", "softmax × 2", "75 %",
     ):  # fmt: skip
         assert word in text, word
     for words in (
