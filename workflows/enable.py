@@ -554,6 +554,8 @@ class _Run:
             r.slowest = slowest_of(ran, self.program)
             r.worst_call = max((c.ratio for c in found.calls), default=0.0)
             why = found.reason if not found.held else blind(r.sensitivity)
+            if found.ratio > 1 and not found.bad_calls:
+                why += self.culprit(records_at)
             if why:
                 r.reasons["L2"] = why
                 raise EnableError(f"{r.architecture} does not hold L2: {why}", place=_site_place(found))
@@ -565,6 +567,18 @@ class _Run:
             inner = len(r.sensitivity.get("observed", ()))
             by = f" by the outputs and {inner} inner values" if inner else ""
             said.append(f"sees {r.sensitivity['detected']} of {r.sensitivity['total']} disturbances{by}")
+
+    def culprit(self, records_at: Path) -> str:
+        """The call whose output makes the outputs leave eager's, found by bisection, in words."""
+        from .bisection import first_diverging
+
+        assert self.program is not None and self.folder is not None
+        self.progress.step("parity: bisecting")
+        for path in sorted(p for p in records_at.iterdir() if p.is_dir()):
+            call = first_diverging(self.program, self.folder, path)
+            if call is not None:
+                return f"; the first operator that makes them diverge is {call.id} at {call.site or '?'}"
+        return "; no single operator makes them diverge"
 
     def further(self, stage: str, work: Callable[[], str]) -> None:
         """A stage after parity: `work` decides its level and gives what to say of it.  What stands in its way is the

@@ -7,7 +7,9 @@ What it does, each a row of the result and a case of the JUnit file
   base judge  where the judge itself changed, what changed is judged by base's judge too; a difference is red without
               `--allow-judge-change`
   generated   what was generated into the workbench is what would be generated now
-  models      architectures whose records rest on what changed are enabled again
+  models      architectures whose records rest on what changed are enabled again, the largest first, as far as the
+              time budget goes; what is left out is named, and of one that no longer holds the first operator that
+              makes its outputs leave PyTorch's (bisection.py)
 and it prints the diff of the generated text between base and head, by base's own generator.
 
 May import: accept, enable, generate, records; GitPython.  To add a check: a method of `_Gate`, called in `run`.
@@ -175,6 +177,11 @@ def run_other(
         )
     except subprocess.TimeoutExpired:
         return subprocess.CompletedProcess(command, 124, "", "it did not end in time")
+
+
+def size_of(a: records.Attempt) -> int:
+    """How much of the registry's composition an architecture tries: its calls, else its operators."""
+    return sum(a.graph.get("calls", {}).values()) or a.operators
 
 
 # ---- the gate ------------------------------------------------------------------------------------------------------
@@ -421,37 +428,42 @@ class _Gate:
         used = sorted({op for attempts in found.values() for a in attempts for op in a.hashes})
         today = hashes_now(self.bench, used)
         names = {s.op for s in changed}
-        for attempts in found.values():
-            for s in records.standing(attempts, today):
-                a = s.attempt
-                name = f"{a.architecture} {a.target} {a.dtype}"
-                rests = s.state == records.STALE or names & a.hashes.keys()
-                if not rests and not self.record:
-                    self.add("model", name, OK, s.state)
-                    continue
-                if (
-                    not self.models
-                    or a.level is None
-                    or not a.source.startswith("transformers:")
-                    or self.left() <= 0
-                ):
-                    stale = s.state == records.STALE
-                    self.add(
-                        "model",
-                        name,
-                        RED if stale else SKIPPED,
-                        f"{s.state}: {s.reason}; opwright enable {a.architecture}",
-                    )
-                    continue
-                with self.timed() as seconds:
-                    result = enable_target(
-                        self.bench, a.source.partition(":")[2], self.progress, out=self.work / "program"
-                    )
-                    if self.record:
-                        remember(self.bench, result, records.now(), by="gate", commit=commit)
-                    kept = (result.level or "") >= a.level
-                    why = "" if kept else result.failed or f"{result.level or 'nothing'} held, {a.level} was"
-                    self.add("model", name, OK if kept else RED, why, seconds())
+        # The largest first: what the budget leaves out is then what tells least.
+        standing = sorted(
+            (s for attempts in found.values() for s in records.standing(attempts, today)),
+            key=lambda s: (-size_of(s.attempt), s.attempt.architecture, s.attempt.target, s.attempt.dtype),
+        )
+        left_out: list[str] = []
+        for s in standing:
+            a = s.attempt
+            name = f"{a.architecture} {a.target} {a.dtype}"
+            rests = s.state == records.STALE or names & a.hashes.keys()
+            if not rests and not self.record:
+                self.add("model", name, OK, s.state)
+                continue
+            late = self.left() <= 0
+            if not self.models or a.level is None or not a.source.startswith("transformers:") or late:
+                if late:
+                    left_out.append(name)
+                self.add(
+                    "model",
+                    name,
+                    RED if s.state == records.STALE else SKIPPED,
+                    ("the time budget is spent; " if late else "")
+                    + f"{s.state}: {s.reason}; opwright enable {a.architecture}",
+                )
+                continue
+            with self.timed() as seconds:
+                result = enable_target(
+                    self.bench, a.source.partition(":")[2], self.progress, out=self.work / "program"
+                )
+                if self.record:
+                    remember(self.bench, result, records.now(), by="gate", commit=commit)
+                kept = (result.level or "") >= a.level
+                why = "" if kept else result.failed or f"{result.level or 'nothing'} held, {a.level} was"
+                self.add("model", name, OK if kept else RED, why, seconds())
+        if left_out:
+            self.progress.done(f"left out, the time budget is spent: {', '.join(left_out)}")
 
     # -- the diff
 

@@ -378,7 +378,7 @@ def judge_parity(
 def end_to_end(record: Path, ran: Path) -> list[tuple[str, float, dict[str, float]]]:
     """Per output, and per inner value that is observed: its name, error over bound, and the numbers: max, bound,
     eager's own."""
-    rows = _compared(
+    rows = compared(
         read_tensors(record / "outputs_f64.safetensors"),
         read_tensors(record / "outputs_f32.safetensors"),
         read_tensors(ran / "outputs.safetensors"),
@@ -386,11 +386,11 @@ def end_to_end(record: Path, ran: Path) -> list[tuple[str, float, dict[str, floa
     inner = record / "inner_f64.safetensors"
     if inner.exists():
         f32, got = read_tensors(record / "values.safetensors"), read_tensors(ran / "inner.safetensors")
-        rows += [(f"inner value {n}", r, e) for n, r, e in _compared(read_tensors(inner), f32, got)]
+        rows += [(f"inner value {n}", r, e) for n, r, e in compared(read_tensors(inner), f32, got)]
     return rows
 
 
-def _compared(
+def compared(
     want64: Mapping[str, Array], want32: Mapping[str, Array], got: Mapping[str, Array]
 ) -> list[tuple[str, float, dict[str, float]]]:
     rows = []

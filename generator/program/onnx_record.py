@@ -21,9 +21,10 @@ from ..types import DType
 from .aten import AtenTable
 from .captured import CaptureError
 from .draw import draw_inputs, small_sizes
+from .evaluate import evaluate, moved
 from .folder import numpy_dtype, write_folder, write_tensors
 from .inventory import inventory
-from .ir import Assert, Call, Copy, Program, Read, Scalar, View, arg_values, cond_holds, cond_names
+from .ir import Assert, Call, Program, arg_values, cond_holds, cond_names
 from .onnx_convert import OnnxCapture, OnnxConverter
 from .onnx_model import Reference, read_model, widened
 from .records import SENSITIVE, reaching
@@ -309,53 +310,23 @@ def values(
 ) -> dict[str, Any]:
     """Every value of the program by id, as the reference computes it: calls from the flat graph, views from bases."""
     p, names = captured.program, captured.names
-    out: dict[str, Any] = {}
-    symbols = dict(sizes)
+    given = {b.value: inputs[b.name] for b in p.inputs}
+    given |= {b.value: captured.tensors[b.name] for b in (*p.weights, *p.constants)}
 
-    def put(id: str, array: Any) -> None:
-        out[id] = np.array(array, order="C")
-        for s in p.symbols.values():
-            if s.source == id:
-                symbols[s.name] = int(out[id].shape[s.axis])
+    def call(node: Call, found: dict[str, Any], symbols: dict[str, int]) -> dict[str, Any]:
+        if node.op in ("contiguous", "cast"):
+            return moved(p, node, found)
+        out = {}
+        for o in node.out:
+            if o is None:
+                continue
+            if o in captured.filled:
+                number = captured.filled[o].evaluate(symbols)
+                out[o] = np.full((1,), number, numpy_dtype(p.values[o].dtype))
+                continue
+            array = np.asarray(env[names[o]])
+            known = array.ndim == p.values[o].rank
+            out[o] = array if known else array.reshape([e.evaluate(symbols) for e in p.values[o].shape])
+        return out
 
-    for b in p.inputs:
-        put(b.value, inputs[b.name])
-    for b in (*p.weights, *p.constants):
-        put(b.value, captured.tensors[b.name])
-    for node in p.nodes:
-        match node:
-            case View(base=base, out=id):
-                source = out[base]
-                flat = np.lib.stride_tricks.as_strided(
-                    source.reshape(-1)[node.offset.evaluate(symbols) :],
-                    [e.evaluate(symbols) for e in node.shape],
-                    [e.evaluate(symbols) * source.itemsize for e in node.strides],
-                )
-                out[id] = np.array(flat, order="C")
-            case Read(base=base, out=id):
-                out[id] = out[base].item()
-                symbols[id] = int(out[id])
-            case Scalar(out=id, expr=e):
-                out[id] = symbols[id] = e.evaluate(symbols)
-            case Copy(base=base, out=id):
-                out[id] = out[base]
-            case Call(op="contiguous" | "cast", inputs=(str(base),), out=(str(id),)):
-                put(id, out[base].astype(numpy_dtype(p.values[id].dtype)))
-            case Call() if all(o is None or o in captured.filled for o in node.out):
-                (made,) = node.out
-                assert made is not None
-                number = captured.filled[made].evaluate(symbols)
-                put(made, np.full((1,), number, numpy_dtype(p.values[made].dtype)))
-            case Call():
-                for o in node.out:
-                    if o is not None:
-                        array = np.asarray(env[names[o]])
-                        put(
-                            o,
-                            array.reshape([e.evaluate(symbols) for e in p.values[o].shape])
-                            if array.ndim != p.values[o].rank
-                            else array,
-                        )
-            case Assert():
-                pass
-    return out
+    return evaluate(p, sizes, given, call)
