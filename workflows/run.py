@@ -5,6 +5,7 @@ May import: bridge, generator.program.folder, the runtime.
 
 from __future__ import annotations
 
+import tempfile
 import time
 import zipfile
 from collections.abc import Iterable, Mapping
@@ -115,6 +116,7 @@ def as_array(x: Any) -> Array:
         "opwright run build/programs/llama-cpu-f32",
         "opwright run build/programs/llama-cpu-f32 --size s0=4 --seed 3 --out outputs.npz",
         "opwright run build/programs/llama-cpu-f32 --inputs inputs.npz",
+        "opwright run model.onnx --size s0=4",
     ],
 )
 @click.argument("folder", type=click.Path(path_type=Path))
@@ -151,8 +153,43 @@ def run(
 ) -> int:
     """Run a program folder, without PyTorch.
 
-    FOLDER is what `opwright enable` wrote.
+    FOLDER is what `opwright enable` wrote, or an .onnx file, which is converted first.
     """
+    if folder.suffix.lower() != ".onnx":
+        return _run(folder, folder, inputs, sizes, out, repeat, seed, as_json)
+    with tempfile.TemporaryDirectory(prefix="opwright-run-") as scratch:
+        converted = from_onnx(folder, Path(scratch) / "capture")
+        return _run(converted, folder, inputs, sizes, out, repeat, seed, as_json)
+
+
+def from_onnx(path: Path, out: Path) -> Path:
+    """The program folder of an .onnx file.  Raises `InputError` where operators are missing."""
+    from ..generator.program.capture_run import run_worker
+    from .bridge import aten_rows
+    from .workbench import Workbench
+
+    table = aten_rows(Workbench.here().registry.all())
+    captured = run_worker(str(path), out, table=table, records=0, sensitivity=False)
+    lacking = [c for c in captured.program.calls if c.missing]
+    if lacking:
+        names = ", ".join(dict.fromkeys(c.op.removeprefix("missing:") for c in lacking))
+        raise InputError(
+            f"{path} needs {names}, which is missing", hint=f"`opwright inventory {path}` says where and why"
+        )
+    return out / "program"
+
+
+def _run(
+    folder: Path,
+    named: Path,
+    inputs: Path | None,
+    sizes: tuple[str, ...],
+    out: Path | None,
+    repeat: int,
+    seed: int | None,
+    as_json: bool,
+) -> int:
+    """Run `folder`, which people call `named`."""
     program = read_folder(folder).program  # our own reader first: its errors say more
     arrays = (
         read_inputs(inputs)
@@ -184,7 +221,7 @@ def run(
         console.print_json(
             {
                 "program": program.name,
-                "folder": str(folder),
+                "folder": str(named),
                 "seconds": {"load": loading, "run": min(times)},
                 "inputs": [
                     {"name": n, "dtype": str(a.dtype), "shape": list(a.shape)} for n, a in arrays.items()
