@@ -39,6 +39,20 @@ def _rrelu(
     return Call("aten.leaky_relu.default", {"self": self, "negative_slope": (lower + upper) / 2})
 
 
+def _rrelu_with_noise(
+    self: Any,
+    noise: Any,
+    lower: float = 0.125,
+    upper: float = 1 / 3,
+    training: bool = False,
+    generator: Any = None,
+) -> tuple[Tensor, Tensor]:
+    """The exporter's spelling: the slopes are a result, which only training changes."""
+    if training:
+        raise Refused("`training` draws random slopes")
+    return run("leaky_relu", tensor(self), slope=(lower + upper) / 2), tensor(noise)
+
+
 def _elu(alpha: float, scale: float, self: Any) -> Call:
     return Call("elu", {"x": self, "alpha": alpha, "scale": scale})
 
@@ -351,6 +365,7 @@ COMPOSITES: dict[str, Front] = {
     "aten.prelu.default": _prelu,
     "aten.relu6.default": _relu6,
     "aten.rrelu.default": _rrelu,
+    "aten.rrelu_with_noise_functional.default": _rrelu_with_noise,
     "aten.selu.default": partial(_elu, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946),
     "aten.smooth_l1_loss.default": _smooth_l1,
     "aten.soft_margin_loss.default": partial(_difference, "soft_margin_loss"),

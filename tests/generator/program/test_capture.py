@@ -672,3 +672,20 @@ def test_what_stopped_the_export_is_said_in_words_of_the_models_author(
         captured(lambda m, x: forward(x), X, table={})
     assert says in e.value.message and does in str(e.value.hint)
     assert "test_capture.py:" in e.value.message  # the line that did it
+
+
+def test_a_check_that_raises_is_no_part_of_the_program() -> None:
+    """`linalg.inv` looks whether it could invert: the exporter orders that by tokens, which are no tensors of ours."""
+    x = torch.eye(2).repeat(3, 1, 1) + 0.1
+    module = Fn(lambda self, x: torch.linalg.inv(x))
+    c = capture(module, (x,), {}, {}, name="m", source="m")
+    assert [b.name for b in c.program.inputs] == ["xs_0"] and len(c.program.outputs) == 1
+    have = records.values(c, records.input_tensors(c, (x,), {}))
+    torch.testing.assert_close(have[c.program.outputs[0].value], torch.linalg.inv(x))
+
+
+def test_a_distribution_does_not_look_at_its_parameters() -> None:
+    x = torch.rand(3, 4)
+    module = Fn(lambda self, x: torch.distributions.Categorical(probs=x).entropy())
+    c = capture(module, (x,), {}, {}, name="m", source="m")
+    assert c.dynamic == "batch and sequence"
