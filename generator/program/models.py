@@ -40,7 +40,7 @@ __all__ = ["Model", "TargetError", "load", "model_types", "rescale"]
 #: The implementations whose graphs export (and are the ones the survey took).
 CONSTRUCT = {"attn_implementation": "eager", "experts_implementation": "batched_mm"}
 #: A model of more is tried only where no smaller one works, and never one of more than the second.
-MANY_PARAMETERS, MAX_PARAMETERS = 20_000_000, 150_000_000
+MANY_PARAMETERS, MAX_PARAMETERS = 50_000_000, 150_000_000
 
 
 class TargetError(OpwrightError):

@@ -84,12 +84,12 @@ _RULES: tuple[tuple[str, str, Callable[[Sizes], int]], ...] = (
     ),
     (r"original_max_position|max_source_positions", "positions", lambda s: s.positions // 2),
     (
-        r"max_(\w+_)?position|^n_positions$|^n_ctx$|max_seq(uence)?_len|max_target_positions",
+        r"max_(\w+_)?position|^context_size$|^n_positions$|^n_ctx$|max_seq(uence)?_len|max_target_positions",
         "positions",
         lambda s: s.positions,
     ),
     (
-        r"sliding_window(_size)?$|^local_attention$|(attention_(window|chunk)|context)_size$|(^|_)chunk_size$",
+        r"sliding_window(_size)?$|^local_attention$|attention_(window|chunk)_size|(^|_)chunk_size$",
         "window",
         lambda s: s.window,
     ),
@@ -212,17 +212,15 @@ def shrink(
 
 
 def _given(config: Any) -> dict[str, Any]:
-    """The fields of a nested configuration that its owner set: not what its class has by default."""
+    """What the owner of a nested configuration chose and its class does not: flags and rates; sizes shrink."""
     try:
-        plain, have = type(config)(), _fields(config)
+        plain = type(config)()
     except Exception:  # it has required fields: all of them are given
         return {}
-    derived = _derived(config, have)
-    named = {n: v for n, v in have.items() if n[0] != "_" and n not in derived and _get(plain, n) != v}
-    more = {  # flags that its model reads and its class does not declare
-        n: v for n, v in vars(config).items() if isinstance(v, bool | int | float | str) and n[0] != "_"
-    }
-    return named | {n: v for n, v in more.items() if not hasattr(plain, n)}
+    have = {n: v for n, v in _fields(config).items() if isinstance(v, bool | float)}
+    # Flags that its model reads and its class does not declare.
+    have |= {n: v for n, v in vars(config).items() if isinstance(v, bool) and not hasattr(plain, n)}
+    return {n: v for n, v in have.items() if n[0] != "_" and _get(plain, n) != v}
 
 
 def _asked_of(backbone: Any, own: Mapping[str, Any]) -> dict[str, Any]:

@@ -332,3 +332,29 @@ def test_surveyed_configurations(name: str, want: dict[str, Any]) -> None:
     transformers = pytest.importorskip("transformers")
     got = shrink(getattr(transformers, name))
     assert {k: got.get(k) for k in want} == want
+
+
+def test_flags_that_an_owner_set_in_a_nested_configuration_stay() -> None:
+    @dataclass
+    class Inner(Config):
+        hidden_size: int = 512
+        reshape: bool = True
+
+    @dataclass
+    class Outer(Config):
+        inner: Any = field(default_factory=lambda: Inner(hidden_size=384, reshape=False))
+
+    inner = next(iter(attempts(Outer)))["inner"]
+    assert inner.reshape is False and inner.hidden_size == 64
+
+
+def test_sizes_without_a_default_are_filled_where_nothing_else_works() -> None:
+    @dataclass
+    class Sparse(Config):
+        hidden_size: int = 512
+        n_routed_experts: int | None = None
+        num_experts_per_tok: int | None = None
+
+    tried = list(attempts(Sparse))
+    assert "n_routed_experts" not in tried[0]
+    assert any(a.get("n_routed_experts") == 4 and a.get("num_experts_per_tok") == 2 for a in tried)
