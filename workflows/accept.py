@@ -202,13 +202,20 @@ def text_now(bench: Workbench, spec: OpSpec, dialect: str, tier: str = "full") -
     return evidence.text_hash(texts)
 
 
+def text_of_proof(bench: Workbench, spec: OpSpec, dialect: str) -> str | None:
+    """The hash of today's text of what the evidence for the dialect was given; None where there is no such evidence."""
+    found = bench.evidence(spec.op)
+    proof = found.proofs.get(dialect) if found is not None else None
+    return None if proof is None else text_now(bench, spec, dialect, proof.tier)
+
+
 def stale(bench: Workbench, specs: Iterable[OpSpec], dialect: str) -> list[tuple[OpSpec, str]]:
     """The operators whose evidence does not hold for today's meaning and text, and why."""
     out = []
     for spec in specs:
         state = bench.standing(spec)
         if state.state == evidence.FRESH:
-            state = bench.standing(spec, dialect, text_now(bench, spec, dialect))
+            state = bench.standing(spec, dialect, text_of_proof(bench, spec, dialect))
         if state.state != evidence.FRESH:
             out.append((spec, state.reason))
     return out

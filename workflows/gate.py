@@ -45,7 +45,7 @@ from ..generator.spec import OpSpec, Registry
 from ..validators import evidence
 from ..validators.judge import DTYPES
 from . import console, records
-from .accept import Job, judge_all, text_now
+from .accept import Job, judge_all, text_of_proof
 from .bridge import Bridge
 from .command import command, json_option
 from .config import Config
@@ -304,7 +304,7 @@ class _Gate:
                             seconds(),
                         )
                     continue
-                text = text_now(self.bench, spec, self.dialect) if self.dialect in found.proofs else None
+                text = text_of_proof(self.bench, spec, self.dialect)
                 state = self.bench.standing(spec, self.dialect, text)
                 word = {evidence.FRESH: OK, evidence.NOT_HERE: SKIPPED}.get(state.state, RED)
                 hint = f": opwright accept {spec.op}" if word == RED else ""
