@@ -438,6 +438,8 @@ class OnnxConverter(Builder):
             for a in n.attribute:
                 if not a.ref_attr_name:
                     own.attribute.append(a)
+                    if a.type == self.onnx.AttributeProto.GRAPH:
+                        _rename(own.attribute[-1].g, names, prefix)
                     continue
                 found = given.get(a.ref_attr_name, defaults.get(a.ref_attr_name))
                 if found is not None:
@@ -602,6 +604,24 @@ class OnnxConverter(Builder):
         self.env[name] = self.constant(name, np.asarray(array))
         self.folded[name] = self.env[name].content
         return name
+
+
+def _rename(graph: Any, names: Mapping[str, str], prefix: str) -> None:
+    """A branch inside of a function body: what it takes from outside goes by the names that the body has, what it
+    makes by names of its own."""
+    mine = dict(names)
+    for t in graph.initializer:
+        mine[t.name] = t.name = prefix + t.name
+    for n in graph.node:
+        n.input[:] = [mine.get(i, i) for i in n.input]
+        for a in n.attribute:
+            if a.HasField("g"):
+                _rename(a.g, mine, prefix)
+        for k, o in enumerate(n.output):
+            if o:
+                mine[o] = n.output[k] = prefix + o
+    for v in graph.output:
+        v.name = mine.get(v.name, v.name)
 
 
 _NOBODY: Any = object()
