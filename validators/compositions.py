@@ -87,7 +87,8 @@ def _turned(x: Tensor, angle: Tensor, interleaved: bool) -> Tensor:
         pairs = head.unflatten(-1, (r, 2))
     else:
         pairs = head.unflatten(-1, (2, r)).transpose(-1, -2)
-    turned = torch.view_as_real(torch.view_as_complex(pairs.contiguous()) * angle.unsqueeze(-2))
+    # (of nothing, "contiguous" leaves strides that view_as_complex refuses)
+    turned = torch.view_as_real(torch.complex(pairs[..., 0], pairs[..., 1]) * angle.unsqueeze(-2))
     flat = turned.flatten(-2) if interleaved else turned.transpose(-1, -2).flatten(-2)
     return torch.cat([flat, rest], -1)
 
