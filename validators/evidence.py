@@ -159,12 +159,17 @@ def merged(
     tells what is printed) the text too: a machine that cannot run a dialect must not leave a proof of what is gone.
     """
     others = old.proofs if old is not None and old.meaning == verdict.meaning else {}
-    kept = {
-        dialect: proof
-        for dialect, proof in others.items()
-        if dialect != verdict.dialect and (text_of is None or text_of(dialect, proof.tier) == proof.text)
-    }
-    kept[verdict.dialect] = _proof(verdict, kernels)
+
+    def holds(dialect: str, proof: Proof) -> bool:
+        if (
+            dialect == verdict.dialect
+        ):  # the new proof's place, unless the old one proves more of the same text
+            more = proof.tier == "full" != verdict.tier
+            return more and text_of is not None and text_of(dialect, proof.tier) == proof.text
+        return text_of is None or text_of(dialect, proof.tier) == proof.text
+
+    kept = {dialect: proof for dialect, proof in others.items() if holds(dialect, proof)}
+    kept.setdefault(verdict.dialect, _proof(verdict, kernels))
     return Evidence(verdict.op, verdict.meaning, verdict.source, kept)
 
 

@@ -364,6 +364,13 @@ def validate(
     "--stale", "only_stale", is_flag=True, help="Of these, only those whose evidence does not hold."
 )
 @click.option(
+    "--tier",
+    type=click.Choice(["quick", "full"]),
+    default="full",
+    show_default=True,
+    help="How many cases; the evidence says which.",
+)
+@click.option(
     "--dialect", default=None, metavar="NAME", help="Kernels for this dialect (default: this machine's best)."
 )
 @seed_option
@@ -373,19 +380,20 @@ def accept(
     ops: tuple[str, ...],
     every: bool,
     only_stale: bool,
+    tier: str,
     dialect: str | None,
     seed: int | None,
     jobs: int,
     as_json: bool,
 ) -> int:
-    """Judge an op's kernels in full and record the evidence of what passed.
+    """Judge an op's kernels and record the evidence of what passed.
 
     OP is an operator's name or the path of a spec file.  The evidence goes to the folder that opwright.toml names; an
-    operator that fails leaves what is there as it is.
+    operator that fails leaves what is there as it is.  A proof of the quick tier takes no full one's place that holds.
     """
     bench = Workbench.here()
     name = _dialect(dialect)
-    todo = _jobs(bench, ops, every, only_stale, name, lambda op: Job(op, "full", seed or 0, None, None, name))
+    todo = _jobs(bench, ops, every, only_stale, name, lambda op: Job(op, tier, seed or 0, None, None, name))
     if not todo and not as_json:
         console.say("nothing is stale")
     results: list[Judged] = []

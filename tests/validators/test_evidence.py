@@ -84,6 +84,16 @@ def test_a_proof_of_a_text_that_is_no_longer_printed_is_dropped(tmp_path: Path) 
     assert sorted(found.proofs) == ["cpu-avx2", "cpu-portable"]
 
 
+def test_a_quick_proof_takes_no_full_one_s_place_that_holds(tmp_path: Path) -> None:
+    quick = replace(verdict(text="t0"), tier="quick")
+    for printed, kept in (("t1", "full"), ("t2", "quick")):
+        record(tmp_path, verdict(text="t1"))
+        record(tmp_path, quick, text_of=lambda _dialect, _tier, now=printed: now)
+        found = load(tmp_path, "softmax")
+        assert found is not None
+        assert found.proofs["cpu-portable"].tier == kept
+
+
 def test_the_same_verdict_twice_does_not_touch_the_file(tmp_path: Path) -> None:
     path = record(tmp_path, verdict())
     before = path.stat().st_mtime_ns
