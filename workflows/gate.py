@@ -353,7 +353,7 @@ class _Gate:
     def judge(self, changed: Sequence[OpSpec]) -> None:
         chosen = self.chosen(changed)
         why = {s.op: reason for s, reason in chosen}
-        jobs = [Job(f"{s.file}:{s.op}", "full", 0, None, None, self.dialect) for s, _ in chosen]
+        jobs = [Job(f"{s.file}:{s.op}", self.tier(s), 0, None, None, self.dialect) for s, _ in chosen]
         begun = time.monotonic()
         done: set[str] = set()
         for found in judge_all(self.bench, jobs, toolchain.available_cores(), self.progress) if jobs else ():
@@ -379,6 +379,14 @@ class _Gate:
             "validators/", "generator/bind", "generator/normal", "generator/expr", "generator/grad"
         ):
             self.base_judge([s for s, reason in chosen])
+
+    def tier(self, spec: OpSpec) -> str:
+        """That of the evidence which has to be reproduced; in full, where there is none for this machine."""
+        found = self.bench.evidence(spec.op)
+        proof = found.proofs.get(self.dialect) if found is not None else None
+        return (
+            "full" if proof is None or found is None or found.meaning != spec.meaning_hash() else proof.tier
+        )
 
     def short_of(self, op: str, verdict: Any) -> str:
         """How a new verdict falls short of the evidence; empty where it reproduces it (or there is none)."""
