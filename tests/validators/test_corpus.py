@@ -36,7 +36,7 @@ def asked(entry: Entry) -> list[str] | None:
     return None if HAS_TORCH or not entry.spec.aten else [g.name for g in GATES if g.name != "meaning"]
 
 
-@pytest.mark.parametrize("tier", ["quick", "full"])
+@pytest.mark.parametrize("tier", ["quick", pytest.param("full", marks=pytest.mark.nightly)])  # minutes in all
 @pytest.mark.parametrize("entry", named(honest()))
 def test_honest_kernels_pass_every_gate(entry: Entry, tier: str) -> None:
     verdict = judge(entry.spec, TextSource(entry), tier=tier, gates=asked(entry))
