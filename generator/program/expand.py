@@ -353,6 +353,8 @@ class ProgramDoor:
         return out
 
     def run(self, op: str, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+        if "out" in attrs:
+            raise Refused("it writes into a tensor, and the values of a program are written once")
         spec = self.spec(op)
         given = dict(zip([*spec.inputs, *spec.attrs], args, strict=False)) | dict(attrs)
         shown = [n for n, t in spec.outputs.items() if not t.aux]

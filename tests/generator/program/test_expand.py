@@ -150,6 +150,18 @@ def test_operators_that_are_not_there_leave_the_call_missing(tmp_path: Path) -> 
     assert call.missing and "there is no operator bincount" in call.why
 
 
+def test_a_front_that_writes_into_memory_is_refused() -> None:
+    files = {s.op: s.file for path in specs_dir().rglob("*.yaml") for s in load_spec(path)}
+    got = captured(
+        lambda x, s: torch.ops.aten.as_strided_scatter(x, s, [3], [4], 0),
+        torch.zeros(3, 3),
+        torch.ones(3),
+        table=Rows({}, files),
+    )
+    (call,) = got.program.calls
+    assert call.missing and call.why.startswith("it writes into a tensor")
+
+
 def test_what_draws_is_not_answered() -> None:
     assert answers("aten.bincount.default") and not answers("aten.rand.default")
 
