@@ -204,8 +204,7 @@ def text_now(bench: Workbench, spec: OpSpec, dialect: str, tier: str = "full") -
 
 def text_of_proof(bench: Workbench, spec: OpSpec, dialect: str) -> str | None:
     """The hash of today's text of what the evidence for the dialect was given; None where there is no such evidence."""
-    found = bench.evidence(spec.op)
-    proof = found.proofs.get(dialect) if found is not None else None
+    proof = bench.proof(spec.op, spec.meaning_hash(), dialect)
     return None if proof is None else text_now(bench, spec, dialect, proof.tier)
 
 

@@ -26,7 +26,7 @@ from ..generator.bound import BindKey, BoundOp, KernelText
 from ..generator.errors import DomainError, OpwrightError, did_you_mean
 from ..generator.gradient import NoGradientError, adjoint_of, differentiable, normal
 from ..generator.program.aten import AtenRow, Rows, files_of
-from ..generator.program.request import GRADIENT, read_gradient, resolve
+from ..generator.program.request import GRADIENT, gradient_text, read_gradient, resolve
 from ..generator.spec import AtenEntry, Only, OpSpec, load_spec
 from ..generator.spec_model import MapTarget, OnnxEntry
 from .catalog import Catalog, catalog, load_row, row_of
@@ -243,7 +243,6 @@ class Bridge:
     def gradient_rule(self, request: Request) -> dict[str, Any]:
         """How the gradient of what answers the request is called (`registry.gradient_rule`)."""
         from ..generator.program.grad import rule_of
-        from ..generator.program.request import gradient_text
 
         op, _ = gradient_text(request)
         spec = self.spec_of(request)

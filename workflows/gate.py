@@ -382,17 +382,13 @@ class _Gate:
 
     def tier(self, spec: OpSpec) -> str:
         """That of the evidence which has to be reproduced; in full, where there is none for this machine."""
-        found = self.bench.evidence(spec.op)
-        proof = found.proofs.get(self.dialect) if found is not None else None
-        return (
-            "full" if proof is None or found is None or found.meaning != spec.meaning_hash() else proof.tier
-        )
+        proof = self.bench.proof(spec.op, spec.meaning_hash(), self.dialect)
+        return "full" if proof is None else proof.tier
 
     def short_of(self, op: str, verdict: Any) -> str:
         """How a new verdict falls short of the evidence; empty where it reproduces it (or there is none)."""
-        found = self.bench.evidence(op)
-        old = found.proofs.get(self.dialect) if found is not None else None
-        if old is None or found is None or found.meaning != verdict.meaning:
+        old = self.bench.proof(op, verdict.meaning, self.dialect)
+        if old is None:
             return ""
         new = evidence.merged(None, verdict).proofs[self.dialect]
         return "; ".join(evidence.reproduces(old, new))

@@ -18,7 +18,7 @@ from ..generator.errors import OpwrightError, did_you_mean
 from ..generator.spec import AtenEntry, OpSpec, Registry, load_spec
 from ..generator.spec_model import MapTarget
 from ..validators import evidence
-from ..validators.evidence import Evidence, Freshness
+from ..validators.evidence import Evidence, Freshness, Proof
 from .config import Config, find
 
 __all__ = ["Workbench", "WorkbenchError", "folder_name"]
@@ -118,6 +118,11 @@ class Workbench:
             if found is not None:
                 return found
         return None
+
+    def proof(self, op: str, meaning: str, dialect: str) -> Proof | None:
+        """What was proven of an operator of this meaning for a dialect."""
+        found = self.evidence(op)
+        return None if found is None or found.meaning != meaning else found.proofs.get(dialect)
 
     def standing(self, spec: OpSpec, dialect: str | None = None, text: str | None = None) -> Freshness:
         """What the evidence says of the spec's meaning; with a dialect, and its text's hash, of those too."""

@@ -271,7 +271,7 @@ def _pdist(self: Any, p: float = 2.0) -> Tensor:
     return tensor(run("vector_norm", far, ord=p, dim=[1]))
 
 
-def _broadcast_sign(self: Any) -> Call:
+def _sgn(self: Any) -> Call:
     x = tensor(self)
     if x.dtype in ("c64", "c128"):
         raise Refused("complex signs are to come")
@@ -309,7 +309,7 @@ COPIES: dict[str, Front] = {
     ),
     "aten.nonzero_static.default": _nonzero_static,
     "aten.pdist.default": _pdist,
-    "aten.sgn.default": _broadcast_sign,
+    "aten.sgn.default": _sgn,
     "aten.zero.default": lambda self: Call(
         "full", {"size": list(tensor(self).shape), "value": 0, "dtype": tensor(self).dtype}
     ),

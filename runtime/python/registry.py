@@ -13,7 +13,7 @@ import difflib
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from .exceptions import MissingKernelError, OpError, OpValueError
 from .load import core
@@ -32,10 +32,12 @@ _lock = threading.RLock()
 
 
 class _State:
-    """bootstrap, hook: what was installed.  ready: the bootstrap has run.  running: it runs."""
+    """bootstrap, hook: what was installed.  rules: what the hook said of gradients.  ready: the bootstrap has run.
+    running: it runs."""
 
     bootstrap: Callable[[], object] | None = None
     hook: MissHook | None = None
+    rules: ClassVar[dict[str, Mapping[str, Any]]] = {}
     ready = False
     running = False
 
@@ -136,6 +138,7 @@ def set_miss_hook(hook: MissHook | None) -> None:
     A hook with an attribute `resolve_many(requests) -> answers` is asked for all kernels of a program at once.
     """
     _State.hook = hook
+    _State.rules = {}
 
 
 def gradient_rule(request: Request) -> Mapping[str, Any]:
@@ -145,6 +148,9 @@ def gradient_rule(request: Request) -> Mapping[str, Any]:
     "attrs": [name, …]}`; its signature is registered here.  Raises MissingKernelError where nobody can tell.
     """
     ensure()
+    key = repr(request)
+    if key in _State.rules:
+        return _State.rules[key]
     rule = getattr(_State.hook, "gradient_rule", None)
     if rule is None:
         raise MissingKernelError(
@@ -152,7 +158,8 @@ def gradient_rule(request: Request) -> Mapping[str, Any]:
             hint="install the workbench: gradients are made from specs",
         )
     found: Mapping[str, Any] = rule(request)
-    core.register_op(dict(found["signature"]))
+    core.register_op(dict(found["signature"]))  # once: registering again would forget its kernels
+    _State.rules[key] = found
     return found
 
 

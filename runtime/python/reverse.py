@@ -74,7 +74,7 @@ def _bound(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str,
 
 def _described(x: Any) -> dict[str, Any]:
     if isinstance(x, bool | int | float | complex):
-        return {"dtype": str(core.full((), x, _plain(x)).dtype), "rank": 0, "weak": True}
+        return {"dtype": _plain(x), "rank": 0, "weak": True}
     t = tensor(x)
     return {"dtype": str(t.dtype), "rank": t.ndim, "weak": False}
 

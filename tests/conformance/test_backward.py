@@ -223,6 +223,17 @@ def test_several_inputs_lists_and_several_outputs() -> None:
     near(ow.vjp_aten("aten.native_layer_norm.default", g, x.detach(), [5], None, None, 1e-5)["x"], x.grad)
 
 
+def test_a_gradient_that_was_asked_for_before_keeps_its_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, g = random(3, 5), random(3, 5)
+    first = ow.vjp("softmax", g, x, axis=1)["x"]
+
+    def asked(*_: Any) -> Any:
+        raise AssertionError("the hook is asked again")
+
+    monkeypatch.setattr(bridge(), "gradient_rule", asked)
+    near(ow.vjp("softmax", g, x, axis=1)["x"], torch.from_dlpack(first))
+
+
 def test_what_has_no_gradient_says_so() -> None:
     with pytest.raises(OpTypeError, match="`argmax` has no gradient"):
         ow.vjp("argmax", random(3), random(3, 5), dim=1)
