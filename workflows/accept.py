@@ -171,6 +171,7 @@ def _leave(_number: int, _frame: Any) -> NoReturn:
 def _end(pool: ProcessPoolExecutor) -> None:
     """Stop the workers at once: what they build goes to temporary names."""
     children = list((getattr(pool, "_processes", None) or {}).values())
+    manager = getattr(pool, "_executor_manager_thread", None)  # forgotten by what follows
     pool.shutdown(wait=False, cancel_futures=True)
     for child in children:
         child.terminate()
@@ -178,6 +179,8 @@ def _end(pool: ProcessPoolExecutor) -> None:
         child.join(10)
         if child.is_alive():
             child.kill()
+    if manager is not None:  # it unlinks the pool's semaphores; ended in the midst of that, Python warns of a leak
+        manager.join(10)
 
 
 def _stop_at_machine(found: Judged) -> None:

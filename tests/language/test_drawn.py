@@ -28,7 +28,7 @@ from opwright.generator.normal import verify
 from opwright.validators.ball import check
 from opwright.validators.oracle import evaluate
 
-DAY = 8
+DAY = 12
 NIGHT = int(os.environ.get("OPWRIGHT_DRAWS", "3000"))
 BATCH = 48
 

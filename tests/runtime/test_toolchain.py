@@ -407,7 +407,14 @@ def test_ctrl_c_stops_the_compiler_and_leaves_nothing(fresh_cache, tmp_path, roo
         "compile_many([CompileJob({'a.cpp': f'int x{i};'}, f'k{i}') for i in range(3)], workers=1)\n"
     )
     env = dict(os.environ, OPWRIGHT_CXX=str(wrapper), PYTHONPATH=str(root / "build" / "src"))
-    child = subprocess.Popen([sys.executable, "-c", script], env=env, stderr=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        [sys.executable, "-c", script],
+        env=env,
+        stderr=subprocess.PIPE,
+        text=True,
+        # a shell's background job ignores Ctrl-C, and hands that down
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     deadline = time.time() + 30
     while not pid_file.exists() and time.time() < deadline:
         time.sleep(0.02)
