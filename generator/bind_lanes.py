@@ -326,7 +326,8 @@ class Lanes(Typing):
                 self.fail(x, "`linear(*(…), *I)` needs the extents `*I` of its lanes")
             extents: list[Expr] = [self.indices[i.id].extent for i in lanes_of]
         else:
-            assert isinstance(over, Star)
+            if not isinstance(over, Star):
+                self.fail(x, "`linear(*b, *I)` takes a pack of extents")
             extents = [self.lane(over.x, k) for k in range(n)]
         lanes = [self.expand(self.lane(first.x, k)) for k in range(n)]
         if not lanes:

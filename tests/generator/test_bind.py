@@ -298,3 +298,16 @@ def test_reading_oneself_in_place_is_refused() -> None:
 def test_inputs_cannot_be_written() -> None:
     with pytest.raises(SpecError, match="`x` is an input"):
         one("x[*B, i] = x[*B, i]\ny[*B, i] = x[*B, i]")
+
+
+def test_a_linear_over_what_is_no_pack_is_refused() -> None:
+    (s,) = load_spec_text("""op: drawn
+types: {R: "attr(dtype, i64)"}
+attrs: {size: {type: ints, static: rank}, seed: {type: int}, dtype: {type: dtype, default: null}}
+outputs: {y: "R[*size]"}
+compute: y[*i] = R(philox(seed, linear(*i, 2 *size), 1))
+grad: {none: not under test}
+""")
+    with pytest.raises(SpecError, match="takes a pack of extents"):
+        for key in keys_of(s, limit=3):
+            bind(s, key)

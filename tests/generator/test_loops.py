@@ -479,4 +479,4 @@ grad: {none: not under test}
         key = key_for_call(spec, {"xs": [Operand(DType("f32"), 2)] * n}, {"dim": 0}).key
         return len(emit(normalise(bind(spec, key)), "cpu-portable").source)
 
-    assert size(300) < 2.3 * size(150)
+    assert size(120) < 2.3 * size(60)

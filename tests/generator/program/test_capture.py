@@ -509,10 +509,11 @@ def test_conversion_is_deterministic(everything: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "most", "types"),
     [
-        ("llama", 115, {"f32", "i64", "bool"}),
         ("gpt2", 70, {"f32", "i64", "bool"}),
-        ("bert", 70, {"f32", "i64", "bool"}),
-        ("vit", 60, {"f32", "i64", "bool"}),
+        # CI has a part that takes Llama to parity.
+        pytest.param("llama", 115, {"f32", "i64", "bool"}, marks=pytest.mark.nightly),
+        pytest.param("bert", 70, {"f32", "i64", "bool"}, marks=pytest.mark.nightly),
+        pytest.param("vit", 60, {"f32", "i64", "bool"}, marks=pytest.mark.nightly),
     ],
 )
 def test_the_four_of_the_skeleton(

@@ -190,9 +190,11 @@ def test_half_rounds_where_its_members_did(made: Callable[..., tuple[Capture, Fu
 @pytest.mark.parametrize(
     ("name", "most"),
     [
-        ("llama", 90),
         ("gpt2", 55),
-        *(pytest.param(n, k, marks=pytest.mark.nightly) for n, k in (("bert", 60), ("vit", 50))),
+        *(
+            pytest.param(n, k, marks=pytest.mark.nightly)
+            for n, k in (("llama", 90), ("bert", 60), ("vit", 50))
+        ),
     ],
 )
 def test_the_skeleton_models(
