@@ -179,7 +179,9 @@ def _end(pool: ProcessPoolExecutor) -> None:
         child.join(10)
         if child.is_alive():
             child.kill()
-    if manager is not None:  # it unlinks the pool's semaphores; ended in the midst of that, Python warns of a leak
+    if (
+        manager is not None
+    ):  # it unlinks the pool's semaphores; ended in the midst of that, Python warns of a leak
         manager.join(10)
 
 
