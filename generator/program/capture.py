@@ -14,7 +14,7 @@ way to export: a row of `_ATTEMPTS`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -63,17 +63,21 @@ def capture(
     keep: Sequence[str] = (),
     exported: Any = None,
     further: bool = False,
+    fixed: Collection[str] = (),
     report: Callable[[str, Callable[[], Any]], Any] | None = None,
 ) -> Capture:
     """Export, decompose and convert; with fewer varying axes where that fails, and says so in `notes`.
 
     `further`: what nothing supplies is decomposed beyond core ATen, where what it becomes is supplied.
-    `exported`: an ExportedProgram to convert instead of the module.  `report(stage, work)` runs `work` under a clock.
+    `fixed`: keyword arguments whose extents do not vary.  `exported`: an ExportedProgram to convert instead of the
+    module.  `report(stage, work)` runs `work` under a clock.
     Raises `CaptureError` with what each attempt said.
     """
     clock = report or _unclocked
     failures: dict[str, list[str]] = {}  # reason → attempts that ended so
-    attempts: list[tuple[str, _Axes]] = _distinct(args, kwargs) if exported is None else [("as exported", [])]
+    attempts: list[tuple[str, _Axes]] = (
+        _distinct(args, kwargs, fixed) if exported is None else [("as exported", [])]
+    )
     last: Exception | None = None
     best: Capture | None = None
     for dynamic, axes in attempts:
@@ -186,12 +190,13 @@ def _unclocked(stage: str, work: Callable[[], Any]) -> Any:
     return work()
 
 
-def _distinct(args: Any, kwargs: Any) -> list[tuple[str, _Axes]]:
+def _distinct(args: Any, kwargs: Any, fixed: Collection[str] = ()) -> list[tuple[str, _Axes]]:
     """The attempts that differ on these arguments."""
     tensors = compat.tensors_of((args, dict(kwargs)))
+    still = {id(t) for t in compat.tensors_of([kwargs[n] for n in fixed])}
     out: list[tuple[str, _Axes]] = []
-    for dynamic, axes in _ATTEMPTS:
-        chosen = [axes(t) for t in tensors]
+    for dynamic, axes in _ATTEMPTS if len(still) < len(tensors) else _ATTEMPTS[-1:]:
+        chosen = [() if id(t) in still else axes(t) for t in tensors]
         if all(chosen != before for _, before in out):
             out.append((dynamic, chosen))
     return out

@@ -89,7 +89,9 @@ def work(
     graph = partial(capture, table=table, keep=keep, further=further, report=clock)
 
     def captured_of(m: models.Model) -> Capture:
-        return graph(m.module, m.args, m.kwargs, name=m.name, source=m.source, exported=m.exported)
+        return graph(
+            m.module, m.args, m.kwargs, name=m.name, source=m.source, exported=m.exported, fixed=m.fixed
+        )
 
     captured = captured_of(model)
     weightless = model.meta.get("weights") == "none"

@@ -104,7 +104,7 @@ def fuse(
         if root is None or root.constant or call.id in taken:
             continue
         tree = _grow(program, root, members, maker, readers, kept, taken)
-        if len(tree) > 1:
+        if len(tree) > 1 and _leaves(tree):  # of what reads nothing nobody says the extents
             trees[call.id] = tree
             taken |= {m.call.id for m in tree}
     composed = {id: _compose(program, tree) for id, tree in trees.items()}

@@ -48,7 +48,14 @@ def record_half(
     captured = timed(
         "half",
         lambda: capture(
-            half.module, half.args, half.kwargs, table, name=half.name, source=half.source, further=further
+            half.module,
+            half.args,
+            half.kwargs,
+            table,
+            name=half.name,
+            source=half.source,
+            further=further,
+            fixed=half.fixed,
         ),
     )
     write_folder(out / "program", captured.program, captured.tensors)

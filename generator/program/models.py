@@ -26,12 +26,13 @@ import itertools
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from ..errors import MachineError, OpwrightError, Place, did_you_mean
+from . import geometry
 from . import torch_compat as compat
 from .shrink import Sizes, attempts
 
@@ -49,7 +50,8 @@ class TargetError(OpwrightError):
 
 @dataclass(frozen=True)
 class Model:
-    """A module and a call of it.  `exported` instead of `module` for a `.pt2`; `meta` says how it was made."""
+    """A module and a call of it.  `exported` instead of `module` for a `.pt2`; `meta` says how it was made; `fixed`:
+    the keyword arguments whose extents belong to what the module was given (`geometry.py`)."""
 
     name: str
     source: str
@@ -58,6 +60,7 @@ class Model:
     kwargs: Mapping[str, Any]
     meta: Mapping[str, Any] = field(default_factory=dict)
     exported: Any = None
+    fixed: frozenset[str] = frozenset()
 
 
 def load(target: str, *, seed: int = 0, enlarge: bool | None = None, trust: bool = False) -> Model:
@@ -85,14 +88,7 @@ def load(target: str, *, seed: int = 0, enlarge: bool | None = None, trust: bool
         model = _from_transformers(target, seed)
     if enlarge if enlarge is not None else kind == "transformers":
         rescale(model.module, seed)
-        return Model(
-            model.name,
-            model.source,
-            model.module,
-            model.args,
-            model.kwargs,
-            dict(model.meta) | {"rescaled": True},
-        )
+        return replace(model, meta=dict(model.meta) | {"rescaled": True})
     return model
 
 
@@ -394,6 +390,7 @@ def _from_transformers(model_type: str, seed: int) -> Model:
         inputs = _accepted(module, seed, ran)
         if inputs is None:
             continue
+        module, inputs, given = geometry.placed(module, inputs)
         meta = {
             "weights": "random",
             "scale": "tiny",
@@ -405,8 +402,9 @@ def _from_transformers(model_type: str, seed: int) -> Model:
             "construct": CONSTRUCT,
             "inputs": {k: [list(v.shape), str(v.dtype).removeprefix("torch.")] for k, v in inputs.items()},
             "transformers": transformers.__version__,
-        }
-        return Model(model_type, f"transformers:{model_type}", module, (), inputs, meta)
+        } | ({"given": given} if given else {})
+        fixed = frozenset(inputs if given else ())
+        return Model(model_type, f"transformers:{model_type}", module, (), inputs, meta, fixed=fixed)
     if lacking:
         needed = ", ".join(dict.fromkeys(a or b for a, b in lacking))
         raise TargetError(
@@ -480,18 +478,21 @@ class _Tried:
         text = str(error)
         product = re.search(r"shapes cannot be multiplied \(\d+x(\d+) and (\d+)x\d+\)", text)
         layer = re.search(r"expected input\[(.*?)\] to have (\d+) channels, but got (\d+)", text)
+        normal = re.search(r"normalized_shape=\[(\d+)\], expected .*got input of size\[[\d, ]*?(\d+)\]", text)
         axis, now, wanted = (
             (-1, int(product[1]), int(product[2]))
             if product
             else (1, int(layer[3]), int(layer[2]))
             if layer
+            else (-1, int(normal[2]), int(normal[1]))
+            if normal
             else (0, 0, 0)
         )
         if not wanted or text in self._mended:
             return []
         self._mended.add(text)
         for name, x in inputs.items():
-            if x.is_floating_point() and x.dim() > 2 and x.shape[axis] == now:
+            if x.is_floating_point() and x.dim() > 1 and x.shape[axis] == now:
                 shape = list(x.shape)
                 shape[axis] = wanted
                 again = torch.randn(shape, generator=torch.Generator().manual_seed(now))
@@ -589,6 +590,16 @@ def _inputs(module: Any, seed: int) -> Iterator[dict[str, Any]]:
         name: [partial(_draw, name, s, config, generator) for s in shapes]
         for name, shapes in _shapes(config).items()
     }
+    required = [
+        p.name
+        for p in inspect.signature(module.forward).parameters.values()
+        if p.default is inspect.Parameter.empty and p.kind is p.POSITIONAL_OR_KEYWORD
+    ]
+    for name in required:
+        packed = "grid_thw" in required and not geometry.is_geometry(name)
+        if packed or name not in makers:
+            shapes = _packed(config) if packed else _like(name, config)
+            makers |= {name: [partial(_draw, name, s, config, generator) for s in shapes]} if shapes else {}
     if "states" in names:  # of a decision: masked by its steps
         steps = (BATCH, TARGET_SEQUENCE)
         makers["attention_mask"] = [partial(_draw, "attention_mask", steps, config, generator)]
@@ -612,11 +623,6 @@ def _inputs(module: Any, seed: int) -> Iterator[dict[str, Any]]:
             base + text + decoder,
             [main, "pixel_mask"] if "pixel_mask" in names else base,
         ]
-    required = [
-        p.name
-        for p in inspect.signature(module.forward).parameters.values()
-        if p.default is inspect.Parameter.empty and p.kind is p.POSITIONAL_OR_KEYWORD
-    ]
     if required and all(n in makers for n in required):
         known = [n for n in ("attention_mask",) if n in names and "input_ids" in required]
         if "past_time_features" in required:  # the decoder reads what is known of the future
@@ -631,6 +637,44 @@ def _inputs(module: Any, seed: int) -> Iterator[dict[str, Any]]:
         tried.append(chosen)
         for combination in itertools.islice(itertools.product(*(makers[n] for n in chosen)), 12):
             yield {n: make() for n, make in zip(chosen, combination, strict=True)}
+
+
+#: How many patches two images have that lie packed in one sequence, as `grid_thw` says.
+_GRID = ((1, 4, 4), (1, 4, 4))
+
+
+def _packed(config: Any) -> list[tuple[int, ...]]:
+    """Shapes of the patches of `_GRID`'s images, flat or not."""
+    n = sum(t * h * w for t, h, w in _GRID)
+
+    def number(other: int, *names: str) -> int:
+        x = _first(config, *names)
+        return x if isinstance(x, int) else other
+
+    channels = number(3, "in_channels", "num_channels", "in_chans")
+    patch = number(14, "patch_size", "spatial_patch_size")
+    frames = number(1, "temporal_patch_size")
+    shapes = [(n, channels * k * patch * patch) for k in dict.fromkeys((frames, 1))]
+    shapes += [(n, channels, patch, patch), (1, n, channels, patch, patch), (n, number(64, "hidden_size"))]
+    return shapes
+
+
+#: (what a name that nobody knows ends in, the shapes of which known one it takes)
+_LIKENESS = (
+    (r"(^|_)images?$|pixel", "pixel_values"),
+    (r"(^|_)mel$|features$|(^|_)audio$", "input_features"),
+    (r"mask$", "attention_mask"),
+    (r"_ids$|_tokens$|_codes$", "input_ids"),
+)
+
+
+def _like(name: str, config: Any) -> list[tuple[int, ...]]:
+    """Shapes for a required input that `_shapes` does not name."""
+    if re.search(r"(hidden_states|embeds|embeddings)$", name):
+        width = _first(config, "hidden_size", "d_model", "embed_dim", "hidden_dim")
+        return [(BATCH, SEQUENCE, width if isinstance(width, int) else 64)]
+    known = next((k for pattern, k in _LIKENESS if re.search(pattern, name)), None)
+    return [*_shapes(config)[known]] if known is not None else []
 
 
 def _smallest_vocabulary(config: Any) -> int:
@@ -725,6 +769,7 @@ def _shapes(config: Any) -> dict[str, list[tuple[int, ...]]]:
         "flattened_patches": [(b, s, 2 + flat)],  # where a patch stands, then the patch
         "pixel_attention_mask": [(b, s)],
         "spatial_shapes": [(b, 2)],
+        "grid_thw": [(len(_GRID), 3)],
         "visual_feats": [(b, 4, _first(config, "visual_feat_dim") or 2048)],
         "visual_pos": [(b, 4, 4)],
     }
@@ -741,13 +786,15 @@ def _draw(name: str, shape: tuple[int, ...], config: Any, generator: Any) -> Any
     if name == "flattened_patches":  # each one's row and column come before its values
         at = torch.randint(0, 4, shape[:-1] + (2,), generator=generator).float()
         return torch.cat([at, torch.randn(shape[:-1] + (shape[-1] - 2,), generator=generator)], dim=-1)
+    if name == "grid_thw":
+        return torch.tensor(_GRID)
     if name == "spatial_shapes":
         return torch.full(shape, 4, dtype=torch.int64)
     if name in ("token_type_ids", "freq"):
         return torch.zeros(shape, dtype=torch.int64)
     if name == "timesteps":
         return torch.arange(shape[-1]).expand(shape).contiguous()
-    if name.endswith("input_ids") or name == "inputs":
+    if name.endswith("_ids") or name == "inputs":
         return torch.randint(3, max(_smallest_vocabulary(config), 4), shape, generator=generator)
     return torch.randn(shape, generator=generator)
 

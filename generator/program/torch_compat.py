@@ -15,9 +15,10 @@ import dataclasses
 import importlib
 import os
 import re
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -368,7 +369,7 @@ def export(
             shapes[leaf] = dict.fromkeys(axes, torch.export.Dim.AUTO)
         seen.add(id(leaf))
     dynamic = shapes.dynamic_shapes(module, tuple(args), dict(kwargs)) if shapes._shapes else None
-    with quiet(), torch.no_grad(), _unvalidated(torch):
+    with quiet(), torch.no_grad(), _unvalidated(torch), _exportable():
         return torch.export.export(module, tuple(args), dict(kwargs), dynamic_shapes=dynamic, strict=False)
 
 
@@ -383,6 +384,27 @@ def _with_fakes(torch: Any) -> None:
         name = f"aten::fake_quantize_per_{kind}_affine_cachemask"
         if not torch._C._dispatch_has_kernel_for_dispatch_key(name, "Meta"):
             torch.library.register_fake(name, same)
+
+
+@contextmanager
+def _exportable() -> Iterator[None]:
+    """Models' code as transformers' own exporter writes it: attention over segments as a batch of them, say.  Of the
+    modules that are loaded, for the others are not what is exported; the references run the code as it is."""
+    stack = ExitStack()
+    if "transformers.modeling_utils" in sys.modules:
+        try:
+            from transformers.exporters import exporter_dynamo, utils
+        except ImportError:  # transformers before its exporters
+            pass
+        else:
+            assert exporter_dynamo
+            for owner, attribute, patched in getattr(utils, "_PATCHES", {}).get("dynamo", ()):
+                module, _, kind = owner.rpartition(".")
+                found = getattr(sys.modules.get(module), kind, None)
+                if owner.startswith("transformers.models.") and hasattr(found, attribute):
+                    stack.enter_context(utils.patch_attribute(found, attribute, patched))
+    with stack:
+        yield
 
 
 @contextmanager

@@ -220,3 +220,9 @@ def test_the_skeleton_models(
         lambda op: load_spec_text(fused.groups[op[6:]])[0] if op.startswith("group:") else registry.get(op),
     )
     assert again.program == fused.program  # nothing is left to fuse
+
+
+def test_what_reads_nothing_is_no_group(made: Callable[..., tuple[Capture, Fused]]) -> None:
+    """Nobody would say its extents."""
+    _, fused = made(lambda x: (x + 1, torch.full((3,), 2.0).add(1).exp()), X)
+    assert not [g for g in fused.program.calls if g.op.startswith("group:") and not g.inputs]
