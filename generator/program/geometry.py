@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -46,6 +47,8 @@ def placed(module: Any, inputs: Mapping[str, Any]) -> tuple[Any, dict[str, Any],
 def _prepared(module: Any, inputs: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """The geometry with what transformers works out from it, where the model says the same of that."""
     torch = compat.require_torch()
+    if "transformers.modeling_utils" not in sys.modules:
+        return dict(given)
     own, _ = compat.copied((dict(inputs), None))
     try:
         from transformers.exporters.utils import precompute_export_inputs

@@ -654,7 +654,7 @@ def _packed(config: Any) -> list[tuple[int, ...]]:
     channels = number(3, "in_channels", "num_channels", "in_chans")
     patch = number(14, "patch_size", "spatial_patch_size")
     frames = number(1, "temporal_patch_size")
-    shapes = [(n, channels * k * patch * patch) for k in dict.fromkeys((frames, 1))]
+    shapes: list[tuple[int, ...]] = [(n, channels * k * patch * patch) for k in dict.fromkeys((frames, 1))]
     shapes += [(n, channels, patch, patch), (1, n, channels, patch, patch), (n, number(64, "hidden_size"))]
     return shapes
 
