@@ -213,13 +213,57 @@ def text_of_proof(bench: Workbench, spec: OpSpec, dialect: str) -> str | None:
     return None if proof is None else text_now(bench, spec, dialect, proof.tier)
 
 
-def stale(bench: Workbench, specs: Iterable[OpSpec], dialect: str) -> list[tuple[OpSpec, str]]:
+def texts_of_proofs(
+    bench: Workbench, wanted: Sequence[tuple[OpSpec, str]], progress: Progress | None = None
+) -> list[str | None]:
+    """`text_of_proof` of many (operator, dialect), by as many processes as there are cores: printing all takes a
+    minute of one."""
+    cores = toolchain.available_cores()
+    if cores < 2 or len(wanted) < 8:
+        found = map(lambda w: text_of_proof(bench, *w), wanted)
+        return _counted(found, len(wanted), progress)
+    _PRINTING[:] = [(bench, wanted)]  # a child that is forked finds it here; nothing is pickled but the answers
+    pool = ProcessPoolExecutor(min(cores, len(wanted)), get_context("fork"), _quiet)
+    try:
+        return _counted(pool.map(_printed, range(len(wanted)), chunksize=4), len(wanted), progress)
+    except BrokenProcessPool as error:
+        raise MachineError(
+            "a process that printed kernels was ended from outside",
+            hint="SIGKILL mostly means that the machine ran out of memory",
+        ) from error
+    finally:
+        _end(pool)
+        _PRINTING.clear()
+
+
+_PRINTING: list[tuple[Workbench, Sequence[tuple[OpSpec, str]]]] = []
+
+
+def _printed(k: int) -> str | None:
+    ((bench, wanted),) = _PRINTING
+    return text_of_proof(bench, *wanted[k])
+
+
+def _counted(found: Iterable[str | None], total: int, progress: Progress | None) -> list[str | None]:
+    out = []
+    for k, text in enumerate(found):
+        if progress is not None:
+            progress.step("printing kernels", k, total)
+        out.append(text)
+    return out
+
+
+def stale(
+    bench: Workbench, specs: Iterable[OpSpec], dialect: str, progress: Progress | None = None
+) -> list[tuple[OpSpec, str]]:
     """The operators whose evidence does not hold for today's meaning and text, and why."""
     out = []
-    for spec in specs:
-        state = bench.standing(spec)
+    asked = [(s, bench.standing(s)) for s in specs]
+    fresh = [(s, dialect) for s, state in asked if state.state == evidence.FRESH]
+    texts = dict(zip((s.op for s, _ in fresh), texts_of_proofs(bench, fresh, progress), strict=True))
+    for spec, state in asked:
         if state.state == evidence.FRESH:
-            state = bench.standing(spec, dialect, text_of_proof(bench, spec, dialect))
+            state = bench.standing(spec, dialect, texts[spec.op])
         if state.state != evidence.FRESH:
             out.append((spec, state.reason))
     return out
@@ -235,6 +279,7 @@ def _jobs(
     only_stale: bool,
     dialect: str,
     make: Callable[[str], Job],
+    progress: Progress | None = None,
 ) -> list[Job]:
     if every == bool(ops):
         raise AcceptError(
@@ -243,7 +288,7 @@ def _jobs(
         )
     specs = bench.own() if every else bench.select(ops)
     if only_stale:
-        specs = [s for s, _ in stale(bench, specs, dialect)]
+        specs = [s for s, _ in stale(bench, specs, dialect, progress)]
     names = {s.op: s for s in specs}
     return [make(_address(ops, name, spec)) for name, spec in names.items()]
 
@@ -397,12 +442,14 @@ def accept(
     """
     bench = Workbench.here()
     name = _dialect(dialect)
-    todo = _jobs(bench, ops, every, only_stale, name, lambda op: Job(op, tier, seed or 0, None, None, name))
-    if not todo and not as_json:
-        console.say("nothing is stale")
     results: list[Judged] = []
     written: list[str] = []
     with console.progress("judging", quiet=as_json) as progress:
+        todo = _jobs(
+            bench, ops, every, only_stale, name, lambda op: Job(op, tier, seed or 0, None, None, name), progress
+        )
+        if not todo and not as_json:
+            console.say("nothing is stale")
         for found in judge_all(bench, todo, jobs or toolchain.available_cores(), progress):
             results.append(found)
             if not as_json:

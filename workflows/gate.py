@@ -45,7 +45,7 @@ from ..generator.spec import OpSpec, Registry
 from ..validators import evidence
 from ..validators.judge import DTYPES
 from . import console, records
-from .accept import Job, judge_all, text_of_proof
+from .accept import Job, judge_all, texts_of_proofs
 from .bridge import Bridge
 from .command import command, json_option
 from .config import Config
@@ -281,12 +281,17 @@ class _Gate:
         self.show_diff(changed, before)
 
     def check_evidence(self, changed: Sequence[OpSpec], before: dict[str, OpSpec]) -> None:
-        """Fresh, for all that has some; there, for all that changed; not lost, where base had it."""
+        """Fresh, for all that has some; there, for all that changed; not lost, where base had it.
+
+        Kernels are printed anywhere for any dialect: where nothing was proven for this machine's, the evidence of
+        another is held against its own text."""
         names = {s.op for s in changed}
         base = self.base_config().evidence
         specs = self.bench.own()
-        for k, spec in enumerate(specs):
-            self.progress.step("evidence", k, len(specs))
+        dialects = {s.op: self.dialect_of(s) for s in specs}
+        printed = [(s, dialects[s.op]) for s in specs]
+        texts = texts_of_proofs(self.bench, printed, self.progress)
+        for spec, text in zip(specs, texts, strict=True):
             with self.timed() as seconds:
                 found = self.bench.evidence(spec.op)
                 if found is None:
@@ -304,10 +309,12 @@ class _Gate:
                             seconds(),
                         )
                     continue
-                text = text_of_proof(self.bench, spec, self.dialect)
-                state = self.bench.standing(spec, self.dialect, text)
+                dialect = dialects[spec.op]
+                state = self.bench.standing(spec, dialect, text)
                 word = {evidence.FRESH: OK, evidence.NOT_HERE: SKIPPED}.get(state.state, RED)
                 hint = f": opwright accept {spec.op}" if word == RED else ""
+                if word == OK and dialect != self.dialect:
+                    hint = f"it holds for {dialect}; nothing was proven for {self.dialect}"
                 self.add("evidence", spec.op, word, state.reason + hint, seconds())
         for path in sorted(base.glob("*.yaml")) if base.is_dir() else ():
             if (
@@ -379,6 +386,13 @@ class _Gate:
             "validators/", "generator/bind", "generator/normal", "generator/expr", "generator/grad"
         ):
             self.base_judge([s for s, reason in chosen])
+
+    def dialect_of(self, spec: OpSpec) -> str:
+        """This machine's dialect; where nothing was proven for it, the first that something was."""
+        found = self.bench.evidence(spec.op)
+        if found is None or self.dialect in found.proofs:
+            return self.dialect
+        return min(found.proofs, default=self.dialect)
 
     def tier(self, spec: OpSpec) -> str:
         """That of the evidence which has to be reproduced; in full, where there is none for this machine."""

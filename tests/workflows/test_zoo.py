@@ -34,8 +34,8 @@ MISSING = {
         "aten.linalg_pinv.atol_rtol_tensor",
     },
 }
-#: What runs by day: composed calls, extents that data tell, a state, a refusal.
-BY_DAY = {"capacity_router", "branchy"}
+#: What runs by day: composed calls, extents that data tell, a state.  A refusal: tests/workflows/test_enable.py.
+BY_DAY = {"capacity_router"}
 
 
 def names(path: Path) -> list[str]:
