@@ -220,9 +220,11 @@ def texts_of_proofs(
     minute of one."""
     cores = toolchain.available_cores()
     if cores < 2 or len(wanted) < 8:
-        found = map(lambda w: text_of_proof(bench, *w), wanted)
+        found = (text_of_proof(bench, *w) for w in wanted)
         return _counted(found, len(wanted), progress)
-    _PRINTING[:] = [(bench, wanted)]  # a child that is forked finds it here; nothing is pickled but the answers
+    _PRINTING[:] = [
+        (bench, wanted)
+    ]  # a child that is forked finds it here; nothing is pickled but the answers
     pool = ProcessPoolExecutor(min(cores, len(wanted)), get_context("fork"), _quiet)
     try:
         return _counted(pool.map(_printed, range(len(wanted)), chunksize=4), len(wanted), progress)
@@ -446,7 +448,13 @@ def accept(
     written: list[str] = []
     with console.progress("judging", quiet=as_json) as progress:
         todo = _jobs(
-            bench, ops, every, only_stale, name, lambda op: Job(op, tier, seed or 0, None, None, name), progress
+            bench,
+            ops,
+            every,
+            only_stale,
+            name,
+            lambda op: Job(op, tier, seed or 0, None, None, name),
+            progress,
         )
         if not todo and not as_json:
             console.say("nothing is stale")

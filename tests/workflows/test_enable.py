@@ -233,7 +233,9 @@ def test_a_call_that_computes_something_else_is_named_with_its_site(
         ("gated.py:raises", 2, "no such checkpoint"),
         ("gated.py:branches", 2, "if x.sum() > 0:"),
         *(
-            pytest.param(*row, marks=pytest.mark.nightly)  # by day tests/generator/program/test_worker.py has its like
+            pytest.param(
+                *row, marks=pytest.mark.nightly
+            )  # by day tests/generator/program/test_worker.py has its like
             for row in (
                 ("gated.py:exits", 2, "ended the process with status 7"),
                 ("gated.py:leaves", 2, "ended the process with status 0"),
