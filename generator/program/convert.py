@@ -415,7 +415,9 @@ class Converter(Builder):
 
     def read(self, node: Any, val: Any) -> Item:
         x = self.item(node.args[0])
-        raw = compat.symbol_of(val)
+        raw = compat.symbol_of(val) or compat.truth_of(val)
+        if raw is None and (known := compat.constant_of(val)) is not None:
+            return known  # the model checks that it is this number: the exporter has it from there
         if raw is None or not isinstance(x, Ref):
             raise compat.NotAnExtent(f"`{node.name}` reads an element in a way that a program cannot say")
         dtype = {"SymFloat": DType.F64, "SymBool": DType.BOOL}.get(type(val).__name__, DType.I64)

@@ -586,6 +586,7 @@ def _inputs(module: Any, seed: int) -> Iterator[dict[str, Any]]:
     names = list(inspect.signature(module.forward).parameters)
     config = module.config
     main = getattr(module, "main_input_name", None) or names[0]
+    main = main if isinstance(main, str) else main[0]  # of several, the first
     makers: dict[str, list[Callable[[], Any]]] = {
         name: [partial(_draw, name, s, config, generator) for s in shapes]
         for name, shapes in _shapes(config).items()

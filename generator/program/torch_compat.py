@@ -36,6 +36,7 @@ __all__ = [
     "arguments",
     "bind",
     "cond_of",
+    "constant_of",
     "decomposable",
     "decompose",
     "dtype_of",
@@ -56,6 +57,7 @@ __all__ = [
     "symbol_of",
     "tensors_of",
     "torch_dtype",
+    "truth_of",
 ]
 
 
@@ -141,6 +143,27 @@ def symbol_of(x: Any) -> str | None:
     return str(e) if getattr(e, "is_Symbol", False) else None
 
 
+def truth_of(x: Any) -> str | None:
+    """The name of the symbol that is 1 where this SymBool, read from a tensor, holds, and else 0."""
+    e = _sympy(x)
+    if type(x).__name__ != "SymBool" or type(e).__name__ != "Equality":
+        return None
+    symbol, one = sorted(e.args, key=lambda a: bool(a.is_number))
+    return str(symbol) if symbol.is_Symbol and one == 1 else None
+
+
+def constant_of(x: Any) -> bool | int | float | None:
+    """The number that the exporter found a symbolic number to be, or None."""
+    e = _sympy(x)
+    if isinstance(e, bool | int | float):
+        return e
+    if getattr(e, "is_Boolean", False) and e in (True, False):
+        return bool(e)
+    if getattr(e, "is_Integer", False):
+        return int(e)
+    return float(e) if getattr(e, "is_Float", False) else None
+
+
 def extent_of(x: Any) -> IntExpr:
     """A Python int or a SymInt as an expression over the exporter's own symbol names.  Raises `NotAnExtent`."""
     if isinstance(x, bool | int):
@@ -180,6 +203,13 @@ def _extent(e: Any) -> IntExpr:
         return -floordiv(-_extent(e.args[0]), _extent(e.args[1]))
     if name in ("Identity", "ToFloat"):
         return _extent(e.args[0])
+    if name == "Piecewise" and len(e.args) == 2 and type(e.args[0][1]).__name__ == "Equality":
+        # One number where two are equal, another where not: 1 - min(|difference|, 1) says whether they are.
+        (yes, test), (no, otherwise) = e.args
+        if type(otherwise).__name__ == "BooleanTrue":
+            difference = _extent(test.args[0]) - _extent(test.args[1])
+            apart = minimum(maximum(difference, -difference), IntExpr.of(1))
+            return _extent(yes) + (_extent(no) - _extent(yes)) * apart
     if name in ("FloorToInt", "CeilToInt", "TruncToInt"):
         a, b = _quotient(e.args[0])
         # An extent is not negative, so truncation is floor.
@@ -369,8 +399,47 @@ def export(
             shapes[leaf] = dict.fromkeys(axes, torch.export.Dim.AUTO)
         seen.add(id(leaf))
     dynamic = shapes.dynamic_shapes(module, tuple(args), dict(kwargs)) if shapes._shapes else None
-    with quiet(), torch.no_grad(), _unvalidated(torch), _exportable():
+
+    def exported() -> Any:
         return torch.export.export(module, tuple(args), dict(kwargs), dynamic_shapes=dynamic, strict=False)
+
+    with quiet(), torch.no_grad(), _unvalidated(torch), _exportable():
+        try:
+            return exported()
+        except torch.fx.experimental.symbolic_shapes.GuardOnDataDependentSymNode:
+            with _numbers_known(torch, module) as known:
+                if not known:
+                    raise
+                return exported()
+
+
+@contextmanager
+def _numbers_known(torch: Any, module: Any) -> Iterator[list[str]]:
+    """What a module keeps as an integer tensor of rank 0 that is no weight (a stride, a width) is made anew where it
+    is read: the exporter then knows the number, and what follows from it decides no differently than in Python."""
+    found: list[str] = []
+    kinds: list[tuple[Any, Any]] = []
+
+    def number(value: int, dtype: Any) -> property:
+        return property(lambda _: torch.tensor(value, dtype=dtype))
+
+    for path, part in module.named_modules():
+        own = {
+            name: number(int(b), b.dtype)
+            for name, b in part._buffers.items()
+            if b is not None and b.dim() == 0 and name in part._non_persistent_buffers_set
+            if not b.is_floating_point() and not b.is_complex()
+        }
+        if own:
+            kind = type(part)
+            kinds.append((part, kind))
+            part.__class__ = type(kind.__name__, (kind,), {**own, "__module__": kind.__module__})
+            found += [f"{path}.{name}" for name in own]
+    try:
+        yield found
+    finally:
+        for part, kind in kinds:
+            part.__class__ = kind
 
 
 @cache

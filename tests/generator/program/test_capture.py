@@ -337,6 +337,37 @@ def test_an_element_read_from_a_tensor_is_a_register(everything: Any) -> None:
     assert any(isinstance(n, Assert) and read.out in ir.cond_names(n.cond) for n in c.program.nodes)
 
 
+def test_what_a_model_checks_of_its_tensors_is_an_assertion(everything: Any) -> None:
+    """Where extents are constant as well: a check that is read as a bool, of a symbol that nobody else has."""
+
+    def fn(m: Any, x: Any, k: Any) -> Any:
+        torch._check_tensor_all(k.sum() == x.shape[1])
+        return x * 2
+
+    c = captured(fn, torch.randn(1, 5), torch.tensor([5]), table=everything)
+    (read,) = (n for n in c.program.nodes if isinstance(n, Read))
+    asked = [n.cond for n in c.program.nodes if isinstance(n, Assert) and read.out in ir.cond_names(n.cond)]
+    assert asked
+    assert all(ir.cond_holds(cond, {read.out: 1}) for cond in asked)
+    assert not all(ir.cond_holds(cond, {read.out: 0}) for cond in asked)
+
+
+def test_a_number_that_a_module_keeps_as_a_tensor_is_known(everything: Any) -> None:
+    class Padded(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("more", torch.tensor(3), persistent=False)
+
+        def forward(self, x: Any) -> Any:
+            more = self.more if self.more * 2 > 5 else 0
+            return torch.nn.functional.pad(x, (more, 1))
+
+    module, x = Padded(), torch.randn(2, 5)
+    c = capture(module, (x,), {}, everything, name="padded", source="test")
+    agrees(c, module, (x,))
+    assert type(module) is Padded
+
+
 def test_what_no_row_takes_is_missing_and_the_rest_stays_whole() -> None:
     rows = table_of(
         [
