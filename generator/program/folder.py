@@ -110,6 +110,8 @@ def _bytes_of(x: Any) -> tuple[DType, tuple[int, ...], Any]:
         dtype = compat.dtype_of(x.dtype)
         flat = x.detach().cpu().contiguous().reshape(-1)
         torch = compat.require_torch()
+        # Of one element, any stride is contiguous, and not any can be viewed as bytes.
+        flat = flat.clone(memory_format=torch.contiguous_format) if flat.numel() == 1 else flat
         data = flat.view(torch.uint8).numpy() if flat.numel() else np.empty(0, np.uint8)
         return dtype, tuple(x.shape), data
     array = np.ascontiguousarray(x)

@@ -4,8 +4,8 @@ Tried with torch 2.13.  The rest of `generator/program` uses torch's public func
 release of torch is answered here.  Torch is imported inside functions: importing this module costs nothing and works
 where torch is not installed.
 
-May import: decompositions, intexpr, generator.errors, generator.types.  To answer a change of torch: edit the function
-that names it; tests/generator/program/test_torch_compat.py says what each must give.
+May import: decompositions, standins, intexpr, generator.errors, generator.types.  To answer a change of torch: edit
+the function that names it; tests/generator/program/test_torch_compat.py says what each must give.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from ..errors import MachineError, OpwrightError
 from ..types import DType
 from .decompositions import own
 from .intexpr import IntExpr, floordiv, maximum, minimum, mod
+from .standins import standing_in
 
 __all__ = [
     "Argument",
@@ -403,7 +404,7 @@ def export(
     def exported() -> Any:
         return torch.export.export(module, tuple(args), dict(kwargs), dynamic_shapes=dynamic, strict=False)
 
-    with quiet(), torch.no_grad(), _unvalidated(torch), _exportable():
+    with quiet(), torch.no_grad(), standing_in(torch), _exportable():
         try:
             return exported()
         except torch.fx.experimental.symbolic_shapes.GuardOnDataDependentSymNode:
@@ -474,19 +475,6 @@ def _exportable() -> Iterator[None]:
                     stack.enter_context(utils.patch_attribute(found, attribute, patched))
     with stack:
         yield
-
-
-@contextmanager
-def _unvalidated(torch: Any) -> Iterator[None]:
-    """A distribution does not look at its parameters: whether they are valid is no part of what is computed, and data
-    must not decide what is exported."""
-    kind = torch.distributions.Distribution
-    before = kind._validate_args
-    kind.set_default_validate_args(False)
-    try:
-        yield
-    finally:
-        kind.set_default_validate_args(before)
 
 
 def spot_of(exported: Any, symbol: str) -> tuple[int, int] | None:
@@ -738,8 +726,24 @@ def widened(tree: Any, dtype: DType) -> Any:
 @contextmanager
 def uncompiled() -> Iterator[None]:
     """What is under torch.compile, control flow among it, runs as plain Python."""
-    with require_torch().compiler.set_stance("force_eager"):
-        yield
+    scan: Any = importlib.import_module("torch._higher_order_ops.scan")
+    compiled, scan._maybe_compile_and_run_fn = scan._maybe_compile_and_run_fn, _scan_plainly
+    try:
+        with require_torch().compiler.set_stance("force_eager"):
+            yield
+    finally:
+        scan._maybe_compile_and_run_fn = compiled
+
+
+def _scan_plainly(_: Any, step: Any, init: Sequence[Any], xs: Sequence[Any]) -> tuple[Any, Any]:
+    """`scan` gives the structures of its carry and rows back only where it is compiled."""
+    unflatten = require_torch().utils._pytree.tree_unflatten
+    known = step.keywords
+    carry, rows = unflatten(list(init), known["spec_init"]), []
+    for k in range(xs[0].shape[0]):
+        carry, row = known["combine_fn"](carry, unflatten([x[k] for x in xs], known["spec_xs"]))
+        rows.append(row)
+    return carry, _stacked(rows)
 
 
 def _cond_now(test: Any, yes: Any, no: Any, operands: Any) -> Any:

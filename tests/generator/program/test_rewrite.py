@@ -134,16 +134,6 @@ def test_a_loop_that_data_ends_is_refused_by_name_and_place(everything: Any) -> 
     assert caught.value.hint and "mask" in caught.value.hint
 
 
-def test_flex_attention_is_refused_by_name(everything: Any) -> None:
-    def forward(self: Any, x: Any) -> Any:
-        from torch.nn.attention.flex_attention import flex_attention
-
-        return flex_attention(x, x, x)
-
-    with pytest.raises(CaptureError, match="flex_attention"):
-        capture(module(forward), (torch.randn(1, 2, 16, 16),), {}, everything, name="m", source="m")
-
-
 def test_a_branch_on_data_is_refused_with_the_line(everything: Any) -> None:
     def forward(self: Any, x: Any) -> Any:
         if x.sum() > 0:  # the line

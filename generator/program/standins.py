@@ -1,0 +1,211 @@
+"""What stands in for parts of torch while a model is exported: the same numbers, of what a graph can hold.
+
+    with standing_in(torch):
+        torch.export.export(…)
+
+    checks        a test of what tensors hold that only raises or warns is no part of what is computed: it passes
+    functions     those that look at what tensors hold before they compute, by the same formula without the look
+    attention     flex_attention's score function, as arithmetic on the scores
+
+May import: torch's own modules, inside functions.  To add a function: a line in `_functions`.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import itertools
+import linecache
+import math
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache, partial
+from types import FrameType
+from typing import Any, TypeAlias
+
+__all__ = ["standing_in"]
+
+
+@contextmanager
+def standing_in(torch: Any) -> Iterator[None]:
+    """Nothing of torch is changed afterwards."""
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+    from torch.nn.modules import transformer
+
+    flex = importlib.import_module("torch.nn.attention.flex_attention")
+
+    tensor, number = torch.Tensor.__bool__, torch.SymBool.__bool__
+
+    def of_tensor(x: Any) -> bool:
+        passes = _passes(sys._getframe(1))
+        return bool(tensor(x)) if passes is None else passes
+
+    def of_number(x: Any) -> bool:
+        """Extents are asked: their checks hold for the graph.  What only a call knows is not."""
+        try:
+            return bool(number(x))
+        except GuardOnDataDependentSymNode:
+            passes = _passes(sys._getframe(1))
+            if passes is None:
+                raise
+            return passes
+
+    kind = torch.distributions.Distribution
+    with ExitStack() as stack:
+        # A distribution does not look at its parameters.
+        stack.callback(kind.set_default_validate_args, kind._validate_args)
+        kind.set_default_validate_args(False)
+        for owner, name, value in (
+            (torch.Tensor, "__bool__", of_tensor),
+            (torch.SymBool, "__bool__", of_number),
+            *_functions(torch),
+            # Whether a mask is causal only chooses the kernel: the mask is given to it as well.
+            (
+                transformer,
+                "_detect_is_causal_mask",
+                lambda mask, is_causal=None, size=None: is_causal is True,
+            ),
+            (flex, "flex_attention_hop", partial(_flex_attention, torch)),
+            (flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True),
+        ):
+            stack.callback(_put_back, owner, name, vars(owner).get(name))
+            setattr(owner, name, value)
+        yield
+
+
+def _put_back(owner: Any, name: str, value: Any) -> None:
+    if value is None:  # it was inherited
+        delattr(owner, name)
+    else:
+        setattr(owner, name, value)
+
+
+# ------------------------------------------------------------------------------------------------- checks
+
+
+def _passes(frame: FrameType | None) -> bool | None:
+    """What a tensor's truth must be for the check that asks for it to pass; None: it is asked for another reason."""
+    if frame is None:
+        return None
+    code = frame.f_code
+    # What comes before the jump made the operand; the jump itself stands for the whole test.
+    before = max(frame.f_lasti // 2 - 1, 0)
+    first, last, start, end = next(itertools.islice(code.co_positions(), before, None))
+    if first is None or last is None or start is None or end is None:
+        return None
+    asked = (first, start), (last, end)
+    wanted = {truth for low, high, truth in _operands(code.co_filename) if low < asked[1] and asked[0] < high}
+    return wanted.pop() if len(wanted) == 1 else None
+
+
+_Spot: TypeAlias = "tuple[int, int]"
+
+
+@cache
+def _operands(file: str) -> tuple[tuple[_Spot, _Spot, bool | None], ...]:
+    """What a source file tests: (start, end, the truth that lets the test pass, or None where it chooses)."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):
+        return ()
+    out: list[tuple[_Spot, _Spot, bool | None]] = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assert(test=test):
+                wanted: bool | None = True
+            case ast.If(test=test, body=body):
+                wanted = False if _only_says(body) else None
+            case ast.While(test=test) | ast.IfExp(test=test):
+                wanted = None
+            case _:
+                continue
+        for x, truth in _leaves(test, wanted):
+            out.append(((x.lineno, x.col_offset), (x.end_lineno or 0, x.end_col_offset or 0), truth))
+    return tuple(out)
+
+
+def _only_says(body: list[ast.stmt]) -> bool:
+    """Raises in the end, or does nothing but warn."""
+    return isinstance(body[-1], ast.Raise) or all(
+        isinstance(s, ast.Expr)
+        and isinstance(s.value, ast.Call)
+        and isinstance(s.value.func, ast.Attribute)
+        and s.value.func.attr in ("warn", "warning", "warning_once")
+        for s in body
+    )
+
+
+def _leaves(test: ast.expr, wanted: bool | None) -> Iterator[tuple[ast.expr, bool | None]]:
+    """The operands of a test, each with the truth that it must have for the test to have the wanted one."""
+    match test:
+        case ast.UnaryOp(op=ast.Not(), operand=x):
+            yield from _leaves(x, None if wanted is None else not wanted)
+        case ast.BoolOp(values=values):
+            for v in values:
+                yield from _leaves(v, wanted)
+        case _:
+            yield test, wanted
+
+
+# ------------------------------------------------------------------------------------------------- attention
+
+
+def _flex_attention(
+    torch: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    score_mod: Callable[..., Any],
+    block_mask: tuple[Any, ...],
+    scale: float,
+    options: Any,
+) -> tuple[Any, Any, Any]:
+    """As torch's own dense form: every score through `score_mod`, those that the mask leaves out at -inf; and, in
+    powers of 2, the logarithm of the sum and the greatest score."""
+    group = query.shape[1] // key.shape[1]
+    key, value = (torch.repeat_interleave(x, group, dim=1) if group > 1 else x for x in (key, value))
+    wide = torch.float64 if query.dtype == torch.float64 else torch.float32
+    scores = (query.to(wide) @ key.to(wide).transpose(-2, -1)) * scale
+    # Each place along an axis of its own: a function of one score is elementwise on all of them.
+    places = [
+        torch.arange(n, device=query.device).reshape([-1 if k == axis else 1 for k in range(4)])
+        for axis, n in enumerate(scores.shape)
+    ]
+    scores = score_mod(scores, *places).to(wide).expand(scores.shape)
+    seen = block_mask[-1](*places)
+    scores = scores.masked_fill(~seen, -math.inf)
+    most = scores.amax(-1)
+    total = torch.where(most == -math.inf, most, scores.logsumexp(-1))
+    out = torch._safe_softmax(scores, -1).to(query.dtype) @ value
+    return out, total / math.log(2), most / math.log(2)
+
+
+# ------------------------------------------------------------------------------------------------- functions
+
+
+def _functions(torch: Any) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
+    """(owner, name, what stands there): covariances look at the weights of what is observed."""
+
+    def cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Any:
+        if fweights is not None or aweights is not None or x.dim() > 2:
+            return plain_cov(x, correction=correction, fweights=fweights, aweights=aweights)
+        rows = x.reshape(1, -1) if x.dim() < 2 else x
+        apart = rows - rows.mean(1, keepdim=True)
+        out = apart @ apart.conj().T / torch.sym_max(rows.shape[1] - correction, 0)
+        return out.squeeze()
+
+    def corrcoef(x: Any) -> Any:
+        c = cov(x)
+        if c.dim() == 0:
+            return c / c
+        size = c.diagonal().real.sqrt()
+        c = c / size.unsqueeze(1) / size.unsqueeze(0)
+        if c.is_complex():
+            return torch.complex(c.real.clamp(-1, 1), c.imag.clamp(-1, 1))
+        return c.clamp(-1, 1)
+
+    plain_cov = torch.cov
+    for owner in (torch, torch.Tensor):
+        yield owner, "cov", cov
+        yield owner, "corrcoef", corrcoef

@@ -1,0 +1,90 @@
+"""What stands in for parts of torch while a module is exported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from opwright.generator.program import torch_compat as compat  # noqa: E402
+
+
+def exported(f: Callable[..., Any], *args: Any) -> Any:
+    class Module(torch.nn.Module):
+        def forward(self, *xs: Any) -> Any:
+            return f(*xs)
+
+    return compat.export(Module(), args, {}, [(0,) for _ in args]).module()
+
+
+def checked(x: Any) -> Any:
+    assert torch.isfinite(x).all() and not torch.isnan(x).any(), "numbers"
+    if not (x.abs() < 1e6).all():
+        raise ValueError("too large")
+    if torch.any(x > 1e5) or x.max() > 1e5:
+        raise ValueError("too large")
+    return x * 2
+
+
+def test_a_check_that_only_raises_passes() -> None:
+    x = torch.randn(3, 2)
+    assert torch.equal(exported(checked, x)(torch.ones(4, 2)), 2 * torch.ones(4, 2))
+    with pytest.raises(AssertionError):
+        checked(x / 0)  # nothing of torch is changed afterwards
+    assert "__bool__" not in vars(torch.Tensor)
+
+
+def test_a_choice_is_none() -> None:
+    with pytest.raises(Exception, match="data-dependent"):
+        exported(lambda x: x * 2 if x.sum() > 0 else x - 1, torch.randn(3, 2))
+
+
+def test_covariances() -> None:
+    x, y = torch.randn(3, 5), torch.randn(6, 5)
+    for f in (lambda t: torch.cov(t), lambda t: t.corrcoef(), lambda t: torch.cov(t[0], correction=0)):
+        torch.testing.assert_close(exported(f, x)(y), f(y))
+
+
+def test_a_score_function_of_flex_attention() -> None:
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    slopes = torch.rand(2)
+
+    def attend(q: Any) -> Any:
+        def score(s: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
+            return torch.where(i >= j, s - slopes[h] * (i - j), -float("inf"))
+
+        n = q.shape[2]
+        mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, n, n, device="cpu")
+        return flex_attention(q, q, q, score_mod=score) + flex_attention(q, q, q, block_mask=mask)
+
+    x, y = torch.randn(3, 2, 4, 8), torch.randn(5, 2, 4, 8)
+    with compat.uncompiled():
+        torch.testing.assert_close(exported(attend, x)(y), attend(y))
+
+
+def test_a_mask_of_a_transformer_is_not_looked_at() -> None:
+    layer = torch.nn.TransformerDecoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+    decoder = torch.nn.TransformerDecoder(layer, 1).eval()
+
+    def decode(x: Any) -> Any:
+        mask = torch.nn.Transformer.generate_square_subsequent_mask(x.shape[1])
+        return decoder(x, x, tgt_mask=mask)
+
+    x, y = torch.randn(3, 4, 8), torch.randn(5, 4, 8)
+    torch.testing.assert_close(exported(decode, x)(y), decode(y))
+
+
+def test_a_scan_of_several_carries_runs_plainly() -> None:
+    from torch._higher_order_ops.scan import scan
+
+    def step(carry: Any, x: Any) -> Any:
+        a, b = carry
+        return (a + x, b + 1), {"s": a * x}
+
+    with compat.uncompiled():
+        (a, b), out = scan(step, (torch.zeros(2), torch.zeros(2)), torch.ones(3, 2))
+    assert a.tolist() == [3, 3] and b.tolist() == [3, 3] and out["s"].shape == (3, 2)
