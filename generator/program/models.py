@@ -25,7 +25,8 @@ import inspect
 import itertools
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -479,6 +480,9 @@ class _Tried:
         product = re.search(r"shapes cannot be multiplied \(\d+x(\d+) and (\d+)x\d+\)", text)
         layer = re.search(r"expected input\[(.*?)\] to have (\d+) channels, but got (\d+)", text)
         normal = re.search(r"normalized_shape=\[(\d+)\], expected .*got input of size\[[\d, ]*?(\d+)\]", text)
+        wide = re.search(
+            r"tensor a \((\d+)\) must match the size of tensor b \((\d+)\) at non-singleton dimension 2", text
+        )
         axis, now, wanted = (
             (-1, int(product[1]), int(product[2]))
             if product
@@ -486,13 +490,15 @@ class _Tried:
             if layer
             else (-1, int(normal[2]), int(normal[1]))
             if normal
+            else (2, int(wide[1]), int(wide[2]))
+            if wide
             else (0, 0, 0)
         )
         if not wanted or text in self._mended:
             return []
         self._mended.add(text)
         for name, x in inputs.items():
-            if x.is_floating_point() and x.dim() > 1 and x.shape[axis] == now:
+            if x.is_floating_point() and x.dim() > max(axis, 1) and x.shape[axis] == now:
                 shape = list(x.shape)
                 shape[axis] = wanted
                 again = torch.randn(shape, generator=torch.Generator().manual_seed(now))
@@ -563,7 +569,29 @@ def _count(model_class: Any, config: Any) -> int:
 
 
 def _build(model_class: Any, config: Any) -> Any:
-    return model_class._from_config(config, **CONSTRUCT)
+    again = copy.deepcopy(config)
+    try:
+        return model_class._from_config(config, **CONSTRUCT)
+    except ImportError as e:
+        try:  # a library that only the loss needs, say, is asked for and never called
+            with _as_if_installed():
+                return model_class._from_config(again, **CONSTRUCT)
+        except Exception:
+            raise e from None
+
+
+@contextmanager
+def _as_if_installed() -> Iterator[None]:
+    """transformers asks for no library that it does not then import."""
+    from transformers.utils import import_utils
+
+    table = import_utils.BACKENDS_MAPPING
+    before = dict(table)
+    table.update({name: (lambda: True, message) for name, (_, message) in before.items()})
+    try:
+        yield
+    finally:
+        table.update(before)
 
 
 def _configs(config: Any) -> Iterator[Any]:
@@ -596,6 +624,8 @@ def _inputs(module: Any, seed: int) -> Iterator[dict[str, Any]]:
         for p in inspect.signature(module.forward).parameters.values()
         if p.default is inspect.Parameter.empty and p.kind is p.POSITIONAL_OR_KEYWORD
     ]
+    if f"{main}_mask" in names and main in makers:
+        makers.setdefault(f"{main}_mask", [])
     for name in required:
         packed = "grid_thw" in required and not geometry.is_geometry(name)
         if packed or name not in makers:
@@ -623,6 +653,7 @@ def _inputs(module: Any, seed: int) -> Iterator[dict[str, Any]]:
             base + text,
             base + text + decoder,
             [main, "pixel_mask"] if "pixel_mask" in names else base,
+            [main, f"{main}_mask"] if f"{main}_mask" in names else base,
         ]
     if required and all(n in makers for n in required):
         known = [n for n in ("attention_mask",) if n in names and "input_ids" in required]
@@ -636,8 +667,24 @@ def _inputs(module: Any, seed: int) -> Iterator[dict[str, Any]]:
         if not chosen or chosen in tried:
             continue
         tried.append(chosen)
-        for combination in itertools.islice(itertools.product(*(makers[n] for n in chosen)), 12):
-            yield {n: make() for n, make in zip(chosen, combination, strict=True)}
+        masks = {n: of for n in chosen if (of := _masked(n, chosen)) is not None}
+        free = [n for n in chosen if n not in masks]
+        for combination in itertools.islice(itertools.product(*(makers[n] for n in free)), 12):
+            made = {n: make() for n, make in zip(free, combination, strict=True)}
+            # A mask is as long as what it masks, along one axis or the other.
+            for axis in (1, -1) if masks else (1,):
+                over = {
+                    n: torch.ones(made[of].shape[0], made[of].shape[axis]).long() for n, of in masks.items()
+                }
+                yield {n: over[n] if n in over else made[n] for n in chosen}
+
+
+def _masked(name: str, among: Sequence[str]) -> str | None:
+    """Which of the inputs this mask is of, where its name says so, or it is called nothing but a mask."""
+    if not name.endswith("mask") or name in ("attention_mask", "pixel_mask", "past_observed_mask"):
+        return None
+    of = name.removesuffix("mask").removesuffix("_")
+    return of if of in among else among[0] if not of and among[0] != name else None
 
 
 #: How many patches two images have that lie packed in one sequence, as `grid_thw` says.
@@ -744,11 +791,14 @@ def _shapes(config: Any) -> dict[str, list[tuple[int, ...]]]:
     return {
         "input_ids": [(b, s), *([(b, s, books + 1)] if isinstance(books, int) else [])],
         "attention_mask": [(b, s)],
-        "decoder_input_ids": [(b, t), *([(b, t, spoken)] if isinstance(spoken, int) else [])],
+        "decoder_input_ids": [
+            (b, t),
+            *([(b, t, spoken), (b * spoken, t)] if isinstance(spoken, int) else []),
+        ],
         "inputs": [(b, s)],
         "pixel_values": (clips if frames_of else [])
         + [(b, channels, *x) for x in sides]
-        + ([] if frames_of else clips)
+        + ([(b * video, channels, *x) for x in sides] if frames_of else clips)
         + [(b, s, channels * 16 * 16)],
         "pixel_values_videos": [(1, video, channels, *x) for x in sides],
         "pixel_mask": [(b, *x) for x in sides],

@@ -60,7 +60,11 @@ _RULES: tuple[tuple[str, str, Callable[[Sizes], int]], ...] = (
     (r"(^|_)n_layers?$|num_layers$|_layers$|^depth$|^num_blocks$|_per_block$", "layers", lambda s: s.layers),
     (r"^type_vocab|task_type_vocab", "keep", lambda s: 0),
     (r"vocab_size", "vocab", lambda s: s.vocab),
-    (r"experts?_per_tok|^moe_k$|^top_?k$|selected_experts|moe_top_?k", "experts", lambda s: s.chosen),
+    (
+        r"experts?_per_tok|^moe_k$|^top_?k(_experts)?$|selected_experts|moe_top_?k",
+        "experts",
+        lambda s: s.chosen,
+    ),
     (
         r"num_(local_|routed_|moe_)?experts$|^n_routed_experts$|^moe_num_experts$",
         "experts",
@@ -183,9 +187,9 @@ def shrink(
             out[name] = sizes.head
         if name == "pad_token_id" and value is None and "pad" in without:
             out[name] = 0
-        if name == "layer_types" and value is None and "kinds" in without:
+        if name in _KINDS and value is None and "kinds" in without:
             count = out.get("num_hidden_layers", have.get("num_hidden_layers")) or sizes.layers
-            out[name] = [("conv", "full_attention")[k % 2] for k in range(count)]
+            out[name] = [_KINDS[name][k % 2] for k in range(count)]
         if name == "prediction_length" and value is None:  # how far to predict: it has no default
             out[name] = sizes.horizon
             if have.get("num_time_features") == 0:  # without any, its input of times would be empty
@@ -368,6 +372,8 @@ def _lists(have: Mapping[str, Any], out: dict[str, Any], sizes: Sizes, without: 
             and "layers" not in without
         ):
             out[name] = type(value)(min(x, sizes.layers) for x in value)
+        elif ints and count_name is None and _LAYERS_OF.search(name) and "layers" not in without:
+            out[name] = type(value)(x if x < sizes.layers else x % sizes.layers for x in value)
         elif ints and name.endswith("block_repeats") and "layers" not in without:
             out[name] = type(value)(1 for _ in value)
         elif (
@@ -398,6 +404,10 @@ def _lists(have: Mapping[str, Any], out: dict[str, Any], sizes: Sizes, without: 
 
 #: Names of fields for which nothing is a choice: without a window there is none, without a head size it follows.
 _UNFILLED = ("window", "window_size", "chunk_size", "head_dim", "lora_rank")
+#: Lists of layers' kinds that a model reads and its configuration may leave out.
+_KINDS = {"layer_types": ("conv", "full_attention"), "mlp_layer_types": ("dense", "sparse")}
+#: Names of lists of another configuration's layers.
+_LAYERS_OF = re.compile(r"feature_layers?$|select_layers?$")
 #: Factors on depths that other fields hold.
 _MULTIPLES = re.compile(r"depth_(coefficient|multiplier|mult)$")
 #: Names of a model's width.
@@ -531,6 +541,7 @@ _GIVE_UP: tuple[frozenset[str], ...] = tuple(
         "sections spatial",
         "fill",
         "kinds",
+        "kinds fill",
         "pad",
         "projection",
         "derived",

@@ -349,3 +349,28 @@ def test_patches_are_as_wide_as_the_model_takes_them() -> None:
 def test_odd_types_build_and_run(name: str) -> None:
     model = load(name)
     assert sum(p.numel() for p in model.module.parameters()) < models.MAX_PARAMETERS
+
+
+def test_a_mask_is_as_long_as_what_it_masks() -> None:
+    assert (
+        models._masked("input_features_mask", ("input_features", "input_features_mask")) == "input_features"
+    )
+    assert models._masked("mask", ("hidden_states", "mask")) == "hidden_states"
+    assert models._masked("attention_mask", ("input_ids", "attention_mask")) is None
+
+
+def test_a_library_that_only_the_loss_needs_need_not_be_there() -> None:
+    utils = pytest.importorskip("transformers").utils.import_utils
+
+    class Loss:
+        @classmethod
+        def _from_config(cls, config: Any, **_: Any) -> str:
+            utils.requires_backends(cls, ["absent"])
+            return "built"
+
+    utils.BACKENDS_MAPPING["absent"] = (lambda: False, "{0} needs it")
+    try:
+        assert models._build(Loss, None) == "built"
+        assert not utils.BACKENDS_MAPPING["absent"][0]()
+    finally:
+        del utils.BACKENDS_MAPPING["absent"]
