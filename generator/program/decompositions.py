@@ -9,6 +9,7 @@ May import: opwright.arguments; torch, where `own` is called.  To add one: a fun
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -28,7 +29,9 @@ def own(torch: Any) -> Mapping[Any, Callable[..., Any]]:
         aten._linalg_solve_ex.default: algebra.solve,
         aten.cholesky_solve.default: algebra.cholesky_solve,
         aten.linalg_cholesky_ex.default: algebra.cholesky,
+        aten.linalg_householder_product.default: algebra.reflected,
         aten.linalg_inv_ex.default: algebra.inverse,
+        aten.linalg_matrix_exp.default: algebra.exponential,
         aten.linalg_qr.default: algebra.qr,
         aten.grid_sampler_2d.default: lambda *a: _reflected_grid(torch, *a),
         aten.avg_pool2d.default: lambda *a, **k: _avg_pool(torch, 2, *a, **k),
@@ -43,6 +46,10 @@ def own(torch: Any) -> Mapping[Any, Callable[..., Any]]:
         aten.index_reduce.default: lambda *a, **k: _index_reduce(torch, *a, **k),
         aten._embedding_bag.default: lambda *a, **k: _embedding_bag(torch, *a, **k),
         aten._embedding_bag_forward_only.default: lambda *a, **k: _embedding_bag(torch, *a, **k),
+        aten.as_strided_scatter.default: lambda *a: _strided_scatter(torch, *a),
+        aten.segment_reduce.default: lambda *a, **k: _segment_reduce(torch, *a, **k),
+        aten._ctc_loss.Tensor: lambda *a: _ctc_loss(torch, *a),
+        **_windows(torch),
         aten._fft_c2c.default: lambda *a: _c2c(torch, *a),
         aten._fft_r2c.default: lambda *a: _r2c(torch, *a),
         aten._fft_c2r.default: lambda *a: _c2r(torch, *a),
@@ -162,6 +169,8 @@ def _fake_quantised_channels(
 
 #: Steps over the rows of a matrix that are written out; a larger one keeps its call.
 MOST_ROWS = 16
+#: A matrix exponential's: sums of a column's magnitudes up to 2 to the power of the first; terms that f64 sees.
+MOST_HALVINGS, _TERMS = 12, 18
 
 
 class _Algebra:
@@ -278,6 +287,37 @@ class _Algebra:
         low = a.mT if upper else a
         return self.back(low.mT, self.back(low, b, n, False), n, True)
 
+    def exponential(self, a: Any) -> Any:
+        """Halved until its powers vanish, the series summed, and squared again as often."""
+        torch = self.torch
+        if not self.rows(a):
+            return NotImplemented
+        size = a.abs().sum(-2).amax(-1)[..., None, None]
+        halvings = torch.log2(size.clamp(min=1)).ceil()
+        for k in range(MOST_HALVINGS):
+            a = torch.where(halvings > k, a * 0.5, a)
+        one = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
+        out = one + a / _TERMS
+        for k in range(_TERMS - 1, 0, -1):
+            out = one + a @ out / k
+        for k in range(MOST_HALVINGS):
+            out = torch.where(halvings > k, out @ out, out)
+        return out
+
+    def reflected(self, a: Any, tau: Any) -> Any:
+        """The columns of the product of reflections: each is 1 in its row, with the column of a below it."""
+        torch = self.torch
+        m, n = a.shape[-2:]
+        steps = tau.shape[-1]
+        if any(not isinstance(x, int) or x > MOST_ROWS for x in (m, n, steps)) or a.is_complex():
+            return NotImplemented
+        out = torch.eye(m, dtype=a.dtype, device=a.device)[:, :n].expand(a.shape)
+        row = torch.arange(m, device=a.device)
+        for k in range(steps - 1, -1, -1):
+            v = torch.where(row > k, a[..., k], (row == k).to(a.dtype)).unsqueeze(-1)
+            out = out - tau[..., k, None, None] * v @ (v.mT @ out)
+        return out
+
     def qr(self, a: Any, mode: str = "reduced") -> Any:
         """By reflections, whose signs are LAPACK's: a column's first entry turns to the other side."""
         torch = self.torch
@@ -351,3 +391,118 @@ def _embedding_bag(
         out = empty.index_add(0, bag, rows.masked_fill((kept == 0).unsqueeze(1), 0.0))
         out = out / count.clamp(min=1).unsqueeze(1) if mode == _MEAN else out
     return out, bag, count, starts
+
+
+def _strided_scatter(
+    torch: Any, x: Any, src: Any, size: Sequence[Any], stride: Sequence[Any], offset: Any = None
+) -> Any:
+    """`src` in the places of x's memory that the strides count."""
+    if not x.is_contiguous():
+        return NotImplemented
+    at = torch.full((), offset or 0, dtype=torch.int64, device=x.device)
+    for n, step in zip(size, stride, strict=True):
+        at = at.unsqueeze(-1) + torch.arange(n, device=x.device) * step
+    return x.reshape(-1).index_put((at.reshape(-1),), src.reshape(-1)).reshape(x.shape)
+
+
+#: What a segment of nothing is, and how its elements meet.
+_SEGMENTS = {"sum": (0.0, "sum"), "mean": (0.0, "sum"), "prod": (1.0, "prod")}
+_SEGMENTS |= {"max": (float("-inf"), "amax"), "min": (float("inf"), "amin")}
+
+
+def _segment_reduce(
+    torch: Any,
+    data: Any,
+    reduce: str,
+    *,
+    lengths: Any = None,
+    indices: Any = None,
+    offsets: Any = None,
+    axis: int = 0,
+    unsafe: bool = False,
+    initial: Any = None,
+) -> Any:
+    """Rows that follow each other, brought together by the segment that their place falls in."""
+    if axis != 0 or indices is not None or initial is not None or reduce not in _SEGMENTS:
+        return NotImplemented
+    if lengths is None:
+        lengths = offsets.diff()
+    if lengths.dim() != 1:
+        return NotImplemented
+    ends = lengths.cumsum(0)
+    place = torch.arange(data.shape[0], device=data.device, dtype=ends.dtype)
+    segment = torch.bucketize(place, ends, right=True).to(torch.int64)
+    nothing, how = _SEGMENTS[reduce]
+    rest = data.shape[1:]
+    out = torch.full((lengths.shape[0], *rest), nothing, dtype=data.dtype, device=data.device)
+    at = segment.reshape(-1, *(1 for _ in rest)).expand(data.shape)
+    out = torch.scatter_reduce(out, 0, at, data, how)
+    return out / lengths.reshape(-1, *(1 for _ in rest)) if reduce == "mean" else out
+
+
+def _ctc_loss(
+    torch: Any,
+    log_probs: Any,
+    targets: Any,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    zero_infinity: bool = False,
+) -> Any:
+    """With targets in rows, of one integer dtype.  What is infinite is made 0 by whoever asked for that."""
+    given = (targets, input_lengths, target_lengths)
+    if targets.dim() == 2 and not zero_infinity and all(t.dtype == targets.dtype for t in given):
+        return NotImplemented
+    targets, input_lengths, target_lengths = (t.to(torch.int64) for t in given)
+    if targets.dim() == 1:  # one after the other
+        most = targets.shape[0]
+        start = target_lengths.cumsum(0) - target_lengths
+        at = start.unsqueeze(1) + torch.arange(most, device=targets.device)
+        targets = targets[at.clamp(max=most - 1)]
+    return torch.ops.aten._ctc_loss.Tensor(log_probs, targets, input_lengths, target_lengths, blank, False)
+
+
+def _windows(torch: Any) -> Mapping[Any, Callable[..., Any]]:
+    """Windows by their formulas."""
+    aten = torch.ops.aten
+
+    def cosines(*shares: float) -> Callable[[Any], Any]:
+        def of(t: Any) -> Any:
+            return sum((-1) ** k * share * torch.cos(t * (k * math.tau)) for k, share in enumerate(shares))
+
+        return of
+
+    def bartlett() -> Callable[[Any], Any]:
+        return lambda t: 1 - (2 * t - 1).abs()
+
+    def kaiser(beta: float = 12.0) -> Callable[[Any], Any]:
+        i0 = torch.special.i0
+        top = torch.full((), beta, dtype=torch.float64)
+        return lambda t: i0(beta * (1 - (2 * t - 1) ** 2).clamp(min=0).sqrt()) / i0(top)
+
+    def made(formula: Callable[..., Callable[[Any], Any]]) -> Callable[..., Any]:
+        def window(n: int, periodic: bool = True, *shape: float, dtype: Any = None, **_: Any) -> Any:
+            dtype = torch.get_default_dtype() if dtype is None else dtype
+            if n <= 1:
+                return torch.ones(n, dtype=dtype)
+            t = torch.arange(n, dtype=torch.float64) / (n if periodic else n - 1)
+            return formula(*shape)(t).to(dtype)
+
+        return window
+
+    def hamming(alpha: float = 0.54, beta: float = 0.46) -> Callable[[Any], Any]:
+        return cosines(alpha, beta)
+
+    formulas = {
+        "hamming": hamming,
+        "blackman": lambda: cosines(0.42, 0.5, 0.08),
+        "bartlett": bartlett,
+        "kaiser": kaiser,
+    }
+    return {
+        getattr(packet, overload): made(formula)
+        for name, formula in formulas.items()
+        for packet in (getattr(aten, f"{name}_window"),)
+        for overload in packet.overloads()
+        if overload in ("default", "periodic", "periodic_alpha", "periodic_alpha_beta", "beta")
+    }

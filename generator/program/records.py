@@ -76,7 +76,7 @@ def eager(
     torch = compat.require_torch()
     state = captured.program.state if captured is not None else ()
     if dtype is not None:
-        module = copy.deepcopy(module).to(compat.torch_dtype(dtype))
+        module = compat.module_in(copy.deepcopy(module), dtype)
         args, kwargs = compat.widened((tuple(args), dict(kwargs)), dtype)
     found: dict[str, Any] = {}
     with torch.no_grad(), compat.uncompiled(), compat.restoring(module), compat.computing_in(dtype):

@@ -4,6 +4,7 @@
         torch.export.export(…)
 
     checks        a test of what tensors hold that only raises or warns is no part of what is computed: it passes
+    recurrences   layers over all steps as one call, where torch writes a step out for each
     functions     those that look at what tensors hold before they compute, by the same formula without the look
     attention     flex_attention's score function, as arithmetic on the scores
 
@@ -24,7 +25,7 @@ from functools import cache, partial
 from types import FrameType
 from typing import Any, TypeAlias
 
-__all__ = ["standing_in"]
+__all__ = ["OURS", "RECURRENT", "standing_in"]
 
 
 @contextmanager
@@ -65,6 +66,11 @@ def standing_in(torch: Any) -> Iterator[None]:
                 transformer,
                 "_detect_is_causal_mask",
                 lambda mask, is_causal=None, size=None: is_causal is True,
+            ),
+            (
+                transformer.TransformerEncoder,
+                "forward",
+                _encoder(torch, transformer.TransformerEncoder.forward),
             ),
             (flex, "flex_attention_hop", partial(_flex_attention, torch)),
             (flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True),
@@ -181,12 +187,84 @@ def _flex_attention(
     return out, total / math.log(2), most / math.log(2)
 
 
+def _encoder(torch: Any, plain: Callable[..., Any]) -> Callable[..., Any]:
+    """A stack of encoder layers that is not trained passes over what is padded at the ends of rows: 0 is there."""
+
+    def forward(
+        self: Any, src: Any, mask: Any = None, src_key_padding_mask: Any = None, is_causal: Any = None
+    ) -> Any:
+        pad = src_key_padding_mask
+        shortened = (
+            getattr(self, "use_nested_tensor", False)
+            and torch.backends.mha.get_fastpath_enabled()
+            and not self.layers[0].training
+            and src.dim() == 3
+            and pad is not None
+            and mask is None
+            and not torch.is_autocast_enabled("cpu")
+        )
+        if not shortened:
+            return plain(self, src, mask, pad, is_causal)
+        norm, self.norm = self.norm, None
+        try:
+            out = plain(self, src, mask, pad, is_causal)
+        finally:
+            self.norm = norm
+        left_out = pad if pad.dtype == torch.bool else pad != 0
+        if getattr(self, "mask_check", True):
+            left_out = left_out & (left_out[:, :-1] <= left_out[:, 1:]).all()
+        out = out.masked_fill(left_out.unsqueeze(-1), 0.0)
+        return out if norm is None else norm(out)
+
+    return forward
+
+
+# ------------------------------------------------------------------------------------------------- recurrences
+
+#: torch's functions of which the steps may vary: an operator of one layer means all of them.
+RECURRENT = ("gru", "rnn_tanh", "rnn_relu")
+#: The namespace of the calls that stand for ATen's: an `opwright.X` means what `aten.X` does.
+OURS = "opwright"
+
+
+def _layers(torch: Any, name: str, plain: Callable[..., Any], *args: Any) -> Any:
+    """As a call that no decomposition knows.  Packed sequences and what training draws stay torch's."""
+    if len(args) != 9 or not isinstance(args[2], list | tuple):
+        return plain(*args)
+    train, dropout, layers = args[6], args[5], args[4]
+    if train and dropout > 0 and layers > 1:
+        return plain(*args)
+    _register(torch)
+    x, h, weights, *rest = args
+    return getattr(getattr(torch.ops, OURS), name).input(x, h, list(weights), *rest)
+
+
+@cache
+def _register(torch: Any) -> Any:
+    """The calls' schemas, results as torch computes them, and their extents."""
+    library = torch.library.Library(OURS, "FRAGMENT")
+    taken = (
+        "Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, "
+        "bool bidirectional, bool batch_first"
+    )
+
+    def extents(x: Any, h: Any, weights: Any, *rest: Any) -> Any:
+        return x.new_empty((*x.shape[:2], h.shape[2] * (2 if rest[4] else 1))), torch.empty_like(h)
+
+    for name in RECURRENT:
+        library.define(f"{name}.input({taken}) -> (Tensor, Tensor)")
+        library.impl(f"{name}.input", getattr(torch.ops.aten, name).input, "CompositeExplicitAutograd")
+        torch.library.register_fake(f"{OURS}::{name}.input", extents, lib=library)
+    return library
+
+
 # ------------------------------------------------------------------------------------------------- functions
 
 
 def _functions(torch: Any) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
-    """(owner, name, what stands there): covariances look at the weights of what is observed."""
+    """(owner, name, what stands there)."""
 
+    # Covariances look at the weights of what is observed.
     def cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Any:
         if fweights is not None or aweights is not None or x.dim() > 2:
             return plain_cov(x, correction=correction, fweights=fweights, aweights=aweights)
@@ -205,7 +283,19 @@ def _functions(torch: Any) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
             return torch.complex(c.real.clamp(-1, 1), c.imag.clamp(-1, 1))
         return c.clamp(-1, 1)
 
+    # An extent that varies stays one: Python's own functions would make it the example's number.
+    def of_extent(plain: Callable[..., Any], symbolic: Callable[..., Any]) -> Callable[..., Any]:
+        def f(x: Any, *rest: Any) -> Any:
+            varies = isinstance(x, torch.SymInt | torch.SymFloat) and not rest
+            return symbolic(x) if varies else plain(x, *rest)
+
+        return f
+
+    yield math, "sqrt", of_extent(math.sqrt, torch.sym_sqrt)
     plain_cov = torch.cov
+    vf = torch._VF
+    for name in RECURRENT:
+        yield vf, name, partial(_layers, torch, name, getattr(vf, name))
     for owner in (torch, torch.Tensor):
         yield owner, "cov", cov
         yield owner, "corrcoef", corrcoef

@@ -27,7 +27,7 @@ from ..errors import MachineError, OpwrightError
 from ..types import DType
 from .decompositions import own
 from .intexpr import IntExpr, floordiv, maximum, minimum, mod
-from .standins import standing_in
+from .standins import OURS, RECURRENT, standing_in
 
 __all__ = [
     "Argument",
@@ -48,6 +48,7 @@ __all__ = [
     "guards",
     "is_dtype",
     "is_symbolic",
+    "module_in",
     "overload_name",
     "quiet",
     "ranges",
@@ -447,6 +448,15 @@ def _numbers_known(torch: Any, module: Any) -> Iterator[list[str]]:
 def _with_fakes(torch: Any) -> None:
     """Overloads of which PyTorch knows no extents until it runs them."""
 
+    from torch._subclasses.fake_impls import op_implementations_dict
+
+    def ctc(mode: Any, _: Any, log_probs: Any, targets: Any, *__: Any) -> Any:
+        steps, n, _ = log_probs.shape
+        with mode:
+            return log_probs.new_empty((n,)), log_probs.new_empty((n, steps, 2 * targets.shape[-1] + 1))
+
+    op_implementations_dict.setdefault(torch.ops.aten._ctc_loss.Tensor, ctc)
+
     def same(x: Any, *_: Any) -> Any:
         return torch.empty_like(x), torch.empty_like(x, dtype=torch.bool)
 
@@ -529,12 +539,13 @@ def decompose(exported: Any, keep: Sequence[str] = (), more: Sequence[str] = ())
 
 
 def overload_of(name: str) -> Any:
-    """The OpOverload named `aten.add.Tensor`; None where this torch has none."""
+    """The OpOverload named `aten.add.Tensor`, or what stands for it; None where this torch has none."""
     torch = require_torch()
     parts = name.split(".")
     if len(parts) != 3:
         return None
-    packet = getattr(getattr(torch.ops, parts[0]), parts[1], None)
+    space = OURS if parts[0] == "aten" and parts[1] in RECURRENT else parts[0]
+    packet = getattr(getattr(torch.ops, space), parts[1], None)
     return getattr(packet, parts[2], None)
 
 
@@ -542,7 +553,8 @@ def overload_name(target: Any) -> str | None:
     """`aten.add.Tensor` for an OpOverload, `higher_order.cond` for a higher-order operator, else None."""
     torch = require_torch()
     if isinstance(target, torch._ops.OpOverload):
-        return str(target)
+        name = str(target)
+        return f"aten.{name.removeprefix(f'{OURS}.')}" if name.startswith(f"{OURS}.") else name
     if isinstance(target, torch._ops.HigherOrderOperator):
         return f"higher_order.{target.name()}"
     return None
@@ -721,6 +733,12 @@ def widened(tree: Any, dtype: DType) -> Any:
         return table.get(x, x) if isinstance(x, torch.dtype) else x
 
     return torch.utils._pytree.tree_map(one, tree)
+
+
+def module_in(module: Any, dtype: DType) -> Any:
+    """The module with its floats in `dtype`, complex numbers as wide; `.to` would drop their imaginary parts."""
+    table = _wider(dtype)
+    return module._apply(lambda t: t.to(table.get(t.dtype, t.dtype)))
 
 
 @contextmanager

@@ -84,7 +84,7 @@ def _train(
     torch = compat.require_torch()
     module = copy.deepcopy(module)
     if dtype is not None:
-        module = module.to(compat.torch_dtype(dtype))
+        module = compat.module_in(module, dtype)
         args, kwargs = compat.widened((tuple(args), dict(kwargs)), dtype)
         cotangents = compat.widened(dict(cotangents), dtype)
     every = dict(module.named_parameters(remove_duplicate=False))

@@ -150,3 +150,33 @@ def test_windows_with_a_divisor_and_quantisation_are_torch_s() -> None:
     per = torch.ops.aten.fake_quantize_per_channel_affine_cachemask(x, scale, zero, 1, -8, 7)
     for got, whole in zip(d._fake_quantised_channels(torch, x, scale, zero, 1, -8, 7), per, strict=True):
         torch.testing.assert_close(got, whole)
+
+
+class Matrices(torch.nn.Module):  # type: ignore[misc]
+    def forward(self, x: Any, lengths: Any, labels: Any) -> Any:
+        fn = torch.nn.functional
+        square = x @ x.mT
+        logs = x.log_softmax(-1).transpose(0, 1)
+        steps = torch.full((x.shape[0],), x.shape[1])
+        twos = torch.full((x.shape[0],), 2)
+        return (
+            torch.matrix_exp(x[:, :4, :4] * torch.tensor([0.1, 1.0, 30.0])[:, None, None]),
+            torch.linalg.householder_product(x[0, :4, :3], x[1, 0, :3]),
+            square[0].clone().fill_diagonal_(2.0),
+            *(torch.segment_reduce(x[:, :3, 0].reshape(-1), how, lengths=lengths) for how in ("sum", "max")),
+            torch.segment_reduce(x[0], "mean", lengths=lengths[1:3]),
+            fn.ctc_loss(logs, labels, steps, twos, zero_infinity=True),
+            fn.ctc_loss(logs, labels.flatten(), steps.to(torch.int32), twos, reduction="none"),
+            torch.hamming_window(6),
+            torch.blackman_window(5, periodic=False),
+            torch.bartlett_window(6),
+            torch.kaiser_window(6, False, 5.0),
+        )
+
+
+def test_matrices_segments_and_windows_give_what_torch_gives(everything: Any) -> None:
+    args = (torch.randn(3, 6, 5), torch.tensor([2, 0, 6, 1]), torch.randint(1, 5, (3, 2)))
+    found = capture(Matrices(), args, {}, everything, name="m", source="m")
+    core = found.exported.module()
+    for got, want in zip(core(*args), Matrices()(*args), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4, equal_nan=True)

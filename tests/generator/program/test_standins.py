@@ -88,3 +88,43 @@ def test_a_scan_of_several_carries_runs_plainly() -> None:
     with compat.uncompiled():
         (a, b), out = scan(step, (torch.zeros(2), torch.zeros(2)), torch.ones(3, 2))
     assert a.tolist() == [3, 3] and b.tolist() == [3, 3] and out["s"].shape == (3, 2)
+
+
+def test_recurrent_layers_take_any_number_of_steps() -> None:
+    class Layers(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = torch.nn.GRU(4, 5, 2, batch_first=True, bidirectional=True)
+            self.b = torch.nn.RNN(10, 3, nonlinearity="relu", bias=False)
+
+        def forward(self, x: Any) -> Any:
+            y, h = self.a(x)
+            return (*self.b(y.transpose(0, 1)), h)
+
+    m = Layers().eval()
+    program = compat.decompose(compat.export(m, (torch.randn(3, 4, 4),), {}, [(0, 1)]))
+    names = {compat.overload_name(n.target) for n in program.graph.nodes if n.op == "call_function"}
+    assert {"aten.gru.input", "aten.rnn_relu.input"} <= names
+    y = torch.randn(2, 7, 4)
+    for got, want in zip(program.module()(y), m(y), strict=True):
+        torch.testing.assert_close(got, want)
+
+
+def test_an_encoder_gives_0_where_a_row_is_padded() -> None:
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    m = torch.nn.TransformerEncoder(layer, 1, norm=torch.nn.LayerNorm(8)).eval()
+
+    def encode(x: Any, pad: Any) -> Any:
+        return m(x, src_key_padding_mask=pad)
+
+    ends, x, y = torch.tensor([4, 2, 3]), torch.randn(3, 4, 8), torch.randn(3, 4, 8)
+    left = torch.arange(4)[None] >= ends[:, None]
+    graph = exported(encode, x, left)
+    for pad in (left, left.flip(1)):
+        with torch.no_grad():
+            torch.testing.assert_close(graph(y, pad), encode(y, pad))
+
+
+def test_complex_weights_keep_their_imaginary_parts() -> None:
+    m = torch.nn.ParameterDict({"w": torch.nn.Parameter(torch.randn(2, dtype=torch.complex64))})
+    assert compat.module_in(m, compat.DType.F64)["w"].dtype == torch.complex128
