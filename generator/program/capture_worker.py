@@ -19,6 +19,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -93,7 +94,7 @@ def work(
             m.module, m.args, m.kwargs, name=m.name, source=m.source, exported=m.exported, fixed=m.fixed
         )
 
-    captured = captured_of(model)
+    model, captured = _as_far_as_it_goes(model, captured_of)
     weightless = model.meta.get("weights") == "none"
     if weightless:
         count, half = 0, False
@@ -139,7 +140,7 @@ def work(
         facts["decoding"] = {"generates": generates(model)}
         if facts["decoding"]["generates"]:
             facts["decoding"]["why"] = _without(
-                lambda: record_decoding(model, table, out / "decoding", clock)
+                lambda: record_decoding(_of_text(model), table, out / "decoding", clock)
             )
     if training:
         facts["training"] = clock(
@@ -152,6 +153,44 @@ def work(
     facts["seconds"] = clock.seconds
     (out / "capture.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")
     return facts
+
+
+def _as_far_as_it_goes(
+    model: models.Model, captured_of: Callable[[models.Model], Capture]
+) -> tuple[models.Model, Capture]:
+    """The model with all of its inputs; with its text alone where that is captured, or supplied, and the other not."""
+    if model.plain is None:
+        return model, captured_of(model)
+    whole: Capture | None = None
+    try:
+        whole = captured_of(model)
+        why = ", ".join(sorted({c.aten for c in whole.program.calls if c.missing}))
+        if not why:
+            return model, whole
+    except MachineError:
+        raise
+    except OpwrightError as e:
+        why = e.message
+    plain = _of_text(model)
+    try:
+        captured = captured_of(plain)
+    except OpwrightError:
+        if whole is None:
+            raise
+        return model, whole
+    left_out = [n for n in model.kwargs if n not in plain.kwargs]
+    note = f"captured without {', '.join(left_out)}: {why}"
+    if any(c.missing for c in captured.program.calls) and whole is not None:
+        return model, whole
+    return plain, replace(captured, notes=(*captured.notes, note))
+
+
+def _of_text(model: models.Model) -> models.Model:
+    if model.plain is None:
+        return model
+    inputs = {k: [list(v.shape), str(v.dtype).removeprefix("torch.")] for k, v in model.plain.items()}
+    meta = {k: v for k, v in model.meta.items() if k != "placeholders"} | {"inputs": inputs}
+    return replace(model, kwargs=model.plain, meta=meta, plain=None)
 
 
 def _random(captured: Capture) -> list[dict[str, str]]:

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ..errors import MachineError, OpwrightError, Place, did_you_mean
-from . import geometry
+from . import geometry, placeholders
 from . import torch_compat as compat
 from .shrink import Sizes, attempts
 
@@ -52,7 +52,8 @@ class TargetError(OpwrightError):
 @dataclass(frozen=True)
 class Model:
     """A module and a call of it.  `exported` instead of `module` for a `.pt2`; `meta` says how it was made; `fixed`:
-    the keyword arguments whose extents belong to what the module was given (`geometry.py`)."""
+    the keyword arguments whose extents belong to what the module was given (`geometry.py`); `plain`: keyword arguments
+    without images and sounds, where the module takes text alone as well."""
 
     name: str
     source: str
@@ -62,6 +63,7 @@ class Model:
     meta: Mapping[str, Any] = field(default_factory=dict)
     exported: Any = None
     fixed: frozenset[str] = frozenset()
+    plain: Mapping[str, Any] | None = None
 
 
 def load(target: str, *, seed: int = 0, enlarge: bool | None = None, trust: bool = False) -> Model:
@@ -391,6 +393,8 @@ def _from_transformers(model_type: str, seed: int) -> Model:
         inputs = _accepted(module, seed, ran)
         if inputs is None:
             continue
+        stand = placeholders.held(config, inputs)
+        plain = _text_alone(module, inputs, stand)
         module, inputs, given = geometry.placed(module, inputs)
         meta = {
             "weights": "random",
@@ -403,9 +407,19 @@ def _from_transformers(model_type: str, seed: int) -> Model:
             "construct": CONSTRUCT,
             "inputs": {k: [list(v.shape), str(v.dtype).removeprefix("torch.")] for k, v in inputs.items()},
             "transformers": transformers.__version__,
-        } | ({"given": given} if given else {})
+        }
+        meta |= ({"given": given} if given else {}) | ({"placeholders": stand} if stand else {})
         fixed = frozenset(inputs if given else ())
-        return Model(model_type, f"transformers:{model_type}", module, (), inputs, meta, fixed=fixed)
+        return Model(
+            model_type,
+            f"transformers:{model_type}",
+            module,
+            (),
+            inputs,
+            meta,
+            fixed=fixed,
+            plain=None if given else plain,
+        )
     if lacking:
         needed = ", ".join(dict.fromkeys(a or b for a, b in lacking))
         raise TargetError(
@@ -448,12 +462,29 @@ def _accepted(module: Any, seed: int, reasons: list[str]) -> dict[str, Any] | No
             tried.failed(inputs, e)
             reasons.append(f"{name}({', '.join(inputs)}): {_line(e)}")
             mended += tried.mended(inputs, e)
+            with_features = placeholders.placed(module, inputs, str(e))
+            mended += [with_features] if with_features is not None else []
             continue
         return inputs
     if not tried:
         takes = ", ".join(inspect.signature(module.forward).parameters)
         reasons.append(f"{name}: no example can be made of what it takes ({takes})")
     return None
+
+
+def _text_alone(
+    module: Any, inputs: Mapping[str, Any], stand: Mapping[str, list[int]]
+) -> dict[str, Any] | None:
+    """The inputs without images and sounds, where there are some and the module takes the text without them."""
+    if "input_ids" not in inputs or not any(n in inputs for n in placeholders.MEDIA):
+        return None
+    plain = placeholders.without(inputs, stand)
+    try:
+        with compat.require_torch().no_grad(), compat.quiet():
+            module(**plain)
+    except Exception:  # it wants both
+        return None
+    return plain
 
 
 class _Tried:
@@ -640,6 +671,8 @@ def _inputs(module: Any, seed: int) -> Iterator[dict[str, Any]]:
     encoder_decoder = bool(getattr(config, "is_encoder_decoder", False)) or (decoder and main != "input_ids")
     if main == "input_ids" or (main not in makers and text):
         base = text + (decoder if encoder_decoder else [])
+        # All of the model is used where the text comes with what it speaks of.
+        pairs += [[*base, n] for n in placeholders.MEDIA if n in names and n in makers]
         pairs += [
             base,
             [n for n in base if n != "attention_mask"],

@@ -315,6 +315,11 @@ def _place(c: Converter, args: dict[str, Any], fake: Any) -> Prepared:
     return Prepared(args | {"self": c.reshape(x, (size,)), "dim": 0})
 
 
+def _of_the_face(c: Converter, args: dict[str, Any], fake: Any) -> Prepared:
+    """The face's own front puts them in order (expand.py)."""
+    raise RowRefused("")
+
+
 #: Overloads whose arguments are put into a canonical order before the table sees them: indexed dims of `self` first,
 #: no missing indices, all of one shape; the result is a view in PyTorch's order.
 PREPARE: dict[str, Callable[[Converter, dict[str, Any], Any], Prepared]] = {
@@ -324,6 +329,7 @@ PREPARE: dict[str, Callable[[Converter, dict[str, Any], Any], Prepared]] = {
     "aten._unsafe_index_put.default": _index_put,
     "aten.argmax.default": _place,
     "aten.argmin.default": _place,
+    "aten.masked_scatter.default": _of_the_face,
 }
 
 

@@ -40,6 +40,7 @@ from .ir import (
     uses_of,
 )
 from .models import rescale
+from .placeholders import kept
 
 __all__ = [
     "SENSITIVE",
@@ -654,6 +655,9 @@ def fresh(
                 )
                 for b in captured.program.inputs
             }
+            for name, tokens in model.meta.get("placeholders", {}).items():
+                if name in inputs:
+                    inputs[name] = kept(example[name], inputs[name], tokens)
             args, kwargs = call_of(model, captured, inputs)
             try:
                 out = eager(model.module, args, kwargs)

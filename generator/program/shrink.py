@@ -100,6 +100,7 @@ _RULES: tuple[tuple[str, str, Callable[[Sizes], int]], ...] = (
     (r"^projection_dim$", "projection", lambda s: s.hidden),
     (r"conv_pos_embedding_groups", "heads", lambda s: s.heads),
     (r"conv_pos_embeddings", "positions", lambda s: s.head),
+    (r"tokens_per_image$", "image", lambda s: (s.patches // 2) ** 2),
     (r"num_queries|num_proposals|^num_latents$", "positions", lambda s: 8),
     (
         r"^num_filters$",
@@ -216,12 +217,13 @@ def shrink(
 
 
 def _given(config: Any) -> dict[str, Any]:
-    """What the owner of a nested configuration chose and its class does not: flags and rates; sizes shrink."""
+    """What the owner of a nested configuration chose and its class does not: flags and rates, and the
+    patches that its images were cut to; sizes shrink."""
     try:
         plain = type(config)()
     except Exception:  # it has required fields: all of them are given
         return {}
-    have = {n: v for n, v in _fields(config).items() if isinstance(v, bool | float)}
+    have = {n: v for n, v in _fields(config).items() if isinstance(v, bool | float) or n == "patch_size"}
     # Flags that its model reads and its class does not declare.
     have |= {n: v for n, v in vars(config).items() if isinstance(v, bool) and not hasattr(plain, n)}
     return {n: v for n, v in have.items() if n[0] != "_" and _get(plain, n) != v}

@@ -29,7 +29,7 @@ from .fronting import (
     tensor,
 )
 
-__all__ = ["ARRANGEMENTS", "VIEWS_MORE"]
+__all__ = ["ARRANGEMENTS", "VIEWS_MORE", "masked_scatter"]
 
 # ---- views -------------------------------------------------------------------------------------------------------
 
@@ -414,6 +414,15 @@ def _masked_select(self: Any, mask: Any) -> Call:
 def _flat(x: Any) -> Tensor:
     t = tensor(x)
     return t.reshape([t.size])
+
+
+def masked_scatter(self: Any, mask: Any, source: Any) -> Call:
+    """The operator goes along one axis."""
+    x, m = joined(self, mask)
+    shape = list(x.shape)
+    return Call(
+        "masked_scatter", {"x": _flat(x), "m": _flat(m), "src": _flat(source)}, lambda y: y.reshape(shape)
+    )
 
 
 def _take(self: Any, index: Any) -> Call:

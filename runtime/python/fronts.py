@@ -27,7 +27,7 @@ from inspect import signature
 from typing import Any
 
 from .arguments import RULES
-from .arrangements import ARRANGEMENTS, VIEWS_MORE
+from .arrangements import ARRANGEMENTS, VIEWS_MORE, masked_scatter
 from .backward import BACKWARD
 from .composites import COMPOSITES
 from .copies import COPIES, copies_of
@@ -438,6 +438,7 @@ _OWN: dict[str, Front] = {
     "aten.index.Tensor": _index,
     "aten.index_put.default": _index_put,
     "aten.index_select.default": _index_select,
+    "aten.masked_scatter.default": masked_scatter,
 }
 PREPARE: dict[str, Front] = dict(sorted((_OWN | {name: _ruled(name) for name in RULES}).items()))
 

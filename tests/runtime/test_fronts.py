@@ -167,6 +167,19 @@ def plan(overload: str, *args: Any, **kwargs: Any) -> Planned:
     return out
 
 
+def test_what_a_mask_takes_is_laid_flat_where_it_has_axes() -> None:
+    registry.register_op(signature("masked_scatter", ["x", "m", "src"], []))
+    flat = plan("aten.masked_scatter.default", X[0, 0], X[0, 0] > 1, X)
+    assert (flat.op, flat.arguments["x"].shape, flat.arguments["src"].shape) == (
+        "masked_scatter",
+        (4,),
+        (24,),
+    )
+    many = plan("aten.masked_scatter.default", X, X[:, :, :1] > 7, X)
+    assert many.arguments["m"].shape == (24,)
+    assert many.finish(many.arguments["x"]).shape == X.shape
+
+
 @pytest.mark.parametrize(
     "key",
     [

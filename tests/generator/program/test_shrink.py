@@ -214,6 +214,15 @@ def test_images_are_a_few_patches() -> None:
 
     assert shrink(Vision)["image_size"] == 56
 
+    @dataclass
+    class Both(Config):
+        vision_config: Any = field(default_factory=lambda: Vision(patch_size=8))
+        mm_tokens_per_image: int = 256
+
+    got = shrink(Both)
+    assert (got["vision_config"].patch_size, got["vision_config"].image_size) == (8, 32)
+    assert got["mm_tokens_per_image"] == 4
+
 
 def test_a_state_space_mixer_adds_up() -> None:
     @dataclass

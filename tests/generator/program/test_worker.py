@@ -6,7 +6,10 @@ import errno
 import json
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,11 +17,11 @@ from opwright.generator.errors import MachineError, OpwrightError
 from opwright.generator.program import aten, capture_worker
 from opwright.generator.program.aten import AtenRow
 from opwright.generator.program.capture_run import CANNOT_WRITE, Captured, run_worker, worker_error
-from opwright.generator.program.captured import CaptureError
+from opwright.generator.program.captured import Capture, CaptureError
 from opwright.generator.program.folder import read_folder, read_tensors
-from opwright.generator.program.models import TargetError
+from opwright.generator.program.models import Model, TargetError
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
 SOURCE = """
 import os, sys, time
@@ -282,3 +285,19 @@ def test_a_full_disk_is_the_machines_fault(
     # Where not even that can be written, the status tells.
     found = worker_error("m", tmp_path / "nothing", CANNOT_WRITE, tmp_path / "log")
     assert isinstance(found, MachineError) and "the disk may be full" in str(found.hint)
+
+
+def test_a_text_alone_is_captured_where_the_image_with_it_is_not() -> None:
+    model = Model("m", "test:m", None, (), {"input_ids": torch.ones(1, 2), "pixel_values": torch.ones(1)})
+    model = replace(model, plain={"input_ids": torch.ones(1, 2)})
+    program = SimpleNamespace(calls=[])
+
+    def captured_of(m: Model) -> Any:
+        if "pixel_values" in m.kwargs:
+            raise CaptureError("it looks at the image")
+        return Capture(program, {}, {}, {}, None, "static")  # type: ignore[arg-type]
+
+    got, captured = capture_worker._as_far_as_it_goes(model, captured_of)
+    assert list(got.kwargs) == ["input_ids"]
+    assert captured.notes == ("captured without pixel_values: it looks at the image",)
+    assert capture_worker._as_far_as_it_goes(got, captured_of)[1].notes == ()
