@@ -341,6 +341,8 @@ def contract(a: Ball, b: Ball, axes: Sequence[int], shape: tuple[int, ...], dtyp
             for size in (size_a, size_b):
                 unit *= float(np.min(lowest_unit(size), initial=np.inf))
             most = n * float(np.max(size_a, initial=0.0)) * float(np.max(size_b, initial=0.0))
+            if unit < 2 * least(wide):
+                unit = np.nan  # a product may be smaller than any number: it rounds
             limit = 2.0 ** precision(wide)
             if most <= limit * unit and most <= float(wide.max):
                 return cast(Ball(v, wide, nonneg=a.nonneg and b.nonneg), dtype)

@@ -40,7 +40,7 @@ EXTENTS = (1, 2, 3, 4, 5, 7, 8, 9, 13, 15, 16, 17, 31, 32, 33, 63, 64, 65)
 MAX_POINTS = 4_000_000
 ATTEMPTS = 80
 #: What a call on the ladder of sizes may hold, and cost the oracle.
-SIZED_ELEMENTS = 1 << 16
+SIZED_ELEMENTS, TOP_ELEMENTS = 1 << 16, 1 << 18  # on the last rung
 SIZED_POINTS = 1_500_000
 
 
@@ -409,10 +409,8 @@ class Calls:
             except (CaseRefused, OpwrightError) as e:
                 why = e.message
                 continue
-            if (
-                max((math.prod(s) for s in shapes.values()), default=0) > SIZED_ELEMENTS
-                or found.points > SIZED_POINTS
-            ):
+            room = TOP_ELEMENTS if rung == len(RUNGS) - 1 else SIZED_ELEMENTS
+            if max((math.prod(s) for s in shapes.values()), default=0) > room or found.points > SIZED_POINTS:
                 why = "too large"
                 continue
             if (

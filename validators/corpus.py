@@ -23,7 +23,7 @@ from ..generator.bound import BindKey, BoundOp, KernelText
 from ..generator.errors import OpwrightError
 from ..generator.spec import OpSpec, load_spec_text
 from .judge import judge
-from .verdict import NOT_HERE, Verdict
+from .verdict import NOT_HERE, GateResult, Verdict
 
 __all__ = ["Corpus", "CorpusError", "Entry", "Score", "TextSource", "said", "score", "wilson"]
 
@@ -185,14 +185,30 @@ class Score:
         return self.right or all(g.state != NOT_HERE for g in self.verdict.gates)
 
 
+#: What the gate `meaning` said of a spec at a tier and a seed: it looks at no kernel, and dozens share a spec.
+_MEANINGS: dict[tuple[str, str, str, int], GateResult] = {}
+
+
 def score(
     entry: Entry, *, tier: str | None = None, seed: int = 0, gates: Sequence[str] | None = None
 ) -> Score:
     """The judge on one entry.  alone: the gate that should rejected it, and no other (without a gate: it is right)."""
     without = [entry.without] if entry.without else []
+    tier = tier or entry.tier
+    about = (entry.spec.op, entry.spec.meaning_hash(), tier, seed)
+    known = {"meaning": _MEANINGS[about]} if about in _MEANINGS else {}
     verdict = judge(
-        entry.spec, TextSource(entry), tier=tier or entry.tier, seed=seed, gates=gates, without=without
+        entry.spec,
+        TextSource(entry),
+        tier=tier,
+        seed=seed,
+        gates=gates,
+        without=without,
+        known=known if gates is None or "meaning" in gates else {},
     )
+    for gate in verdict.gates:
+        if gate.name == "meaning":
+            _MEANINGS[about] = gate
     if entry.gate is None:
         return Score(entry, verdict, verdict.passed, verdict.passed)
     right = entry.gate in verdict.failed_gates and bool(verdict.gate(entry.gate).failures)

@@ -161,6 +161,32 @@ def _sprinkled(*choices: tuple[float, ...]) -> Callable[[Shape, DType, Rng], Arr
     return contents
 
 
+def _nan_inf(shape: Shape, dtype: DType, rng: Rng) -> Array:
+    """Both, and zeros that a kernel may leave out where they meet them: 0 times inf is nan."""
+    out = _sprinkled((np.nan, np.inf, -np.inf))(shape, dtype, rng)
+    zeros = np.where(rng.random(shape) < 0.5, 0.0, -0.0)
+    return np.where(np.isfinite(out) & (rng.random(shape) < 0.15), zeros, out)
+
+
+def _infinite(shape: Shape, dtype: DType, rng: Rng) -> Array:
+    """Rows with inf alone, -inf alone, both, and none: what one decides, the other must not hide."""
+    out = rng.standard_normal(shape)
+    if not out.size:
+        return out
+    rows = out.reshape(-1, shape[-1] if shape else 1)
+    kinds = [(np.inf,), (-np.inf,), (np.inf, -np.inf), (np.inf, np.inf), ()]
+    first = int(rng.choice([0, 0, 1, 2]))  # of a single row, that is all there is
+    order = [first, *(k for k in rng.permutation(len(kinds)) if k != first)]
+    for k, row in enumerate(rows):
+        kind = kinds[order[k % len(kinds)]]
+        places = rng.permutation(len(row))
+        if rng.random() < 0.5:
+            places = np.concatenate([[len(row) - 1], places[places != len(row) - 1]])
+        for at, value in zip(places, kind, strict=False):
+            row[at] = value
+    return rows.reshape(shape)
+
+
 def _all_equal(shape: Shape, dtype: DType, rng: Rng) -> Array:
     return np.full(shape, rng.standard_normal())
 
@@ -207,9 +233,9 @@ _FLOATS: dict[str, Callable[[Shape, DType, Rng], Array]] = {
     "tiny": _tiny,
     "denormal": _denormal,
     "zeros": _zeros,
-    "nan_inf": _sprinkled((np.nan, np.inf, -np.inf)),
+    "nan_inf": _nan_inf,
     "nan": _sprinkled((np.nan,)),
-    "inf": _sprinkled((np.inf, -np.inf), (np.inf,), (-np.inf,)),
+    "inf": _infinite,
     "halves": _halves,
     "all_equal": _all_equal,
     "one_neg_inf": _one_neg_inf,
@@ -236,8 +262,10 @@ def _int_equal(shape: Shape, dtype: DType, rng: Rng) -> Array:
 
 def _int_limits(shape: Shape, dtype: DType, rng: Rng) -> Array:
     low, high = int(dtype.min), int(dtype.max)
-    edges = [low, low + 1, -1 if low < 0 else 0, 0, 1, 2, high - 1, high]
-    return np.array(edges, ARRAY[dtype])[rng.integers(0, len(edges), shape)]
+    edges = np.array([low, low + 1, -1 if low < 0 else 0, 0, 1, 2, high - 1, high], ARRAY[dtype])
+    # the lowest and -1 more often: their quotient, which does not exist, is what two tensors of few elements must hold
+    weights = np.array([6, 1, 6, 2, 1, 1, 1, 2]) / 20
+    return np.asarray(rng.choice(edges, shape, p=weights))
 
 
 _INTEGERS: dict[str, Callable[[Shape, DType, Rng], Array]] = {

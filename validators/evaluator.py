@@ -49,7 +49,7 @@ from .ball_reduce import contract, identity, reduce_, scan
 from .extents import Extents, OracleError, OracleRefusal, Shape, pack_name
 from .values import Array
 
-__all__ = ["Active", "Evaluator", "Slot", "Space", "Stored", "TooDense"]
+__all__ = ["Active", "Evaluator", "Slot", "Space", "Stored", "TooDense", "scan_form"]
 
 #: Points of one dense evaluation held at once.
 CHUNK = 1 << 20
@@ -475,35 +475,15 @@ class Evaluator:
 
     def _scan(self, x: Reduce, space: Space, inner: Space, active: Active) -> Ball | None:
         """`sum[j](e if j <= i else 0)` and its like: a running sum, maximum or minimum."""
-        if x.kind not in ("sum", "max", "min") or len(x.indices) != 1 or x.indices[0].pack:
+        form = scan_form(x)
+        if form is None or not math.prod(inner.sizes) or form.i not in space.slots:
             return None
-        if not math.prod(inner.sizes):
-            return None
-        j = x.indices[0].id
-        match x.body:
-            case Select(
-                test=Cmp(op=op, left=Name(id=a, kind="index"), right=Name(id=b, kind="index")),
-                then=then,
-                other=Num(value=v),
-            ) if op in _MIRROR and j in (a, b) and a != b:
-                pass
-            case _:
-                return None
-        nothing = float(identity(x.kind, _dtype(x)))
-        if float(v) != nothing:
-            return None
-        i = b if a == j else a
-        if i not in space.slots or any(
-            isinstance(n, Name) and n.id == i and n.kind == "index" for n in walk(then)
-        ):
-            return None
+        i, op, then = form.i, form.op, form.then
         for n in walk(then):
             if isinstance(n, Load):
                 partial = self.tensors[n.tensor].written is not None
                 if partial or not all(_is_plain(e) for e in n.index):
                     return None  # a load that the guard may protect
-        if a != j:
-            op = _MIRROR[op]  # j op i
         slot = space.slots[i]
         line = space.line(slot, 0)
         body = self.eval(then, inner, Active())
@@ -527,6 +507,37 @@ class Evaluator:
             first = constant(identity(x.kind, _dtype(x)), _dtype(x), space.ndim)
             out = select(Ball(empty, DType.BOOL), first, out, _dtype(x))
         return out
+
+
+@dataclass(frozen=True)
+class ScanForm:
+    """`then`, reduced over the j for which `j op i`."""
+
+    i: str
+    op: str
+    then: Expr
+
+
+def scan_form(x: Reduce) -> ScanForm | None:
+    """How a reduction runs along an index, where it does: then it costs no more than its terms."""
+    if x.kind not in ("sum", "max", "min") or len(x.indices) != 1 or x.indices[0].pack:
+        return None
+    j = x.indices[0].id
+    match x.body:
+        case Select(
+            test=Cmp(op=op, left=Name(id=a, kind="index"), right=Name(id=b, kind="index")),
+            then=then,
+            other=Num(value=v),
+        ) if op in _MIRROR and j in (a, b) and a != b:
+            pass
+        case _:
+            return None
+    i = b if a == j else a
+    if float(v) != float(identity(x.kind, _dtype(x))):
+        return None
+    if any(isinstance(n, Name) and n.id == i and n.kind == "index" for n in walk(then)):
+        return None
+    return ScanForm(i, op if a == j else _MIRROR[op], then)
 
 
 _MIRROR = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}

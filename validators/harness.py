@@ -4,7 +4,7 @@ An `Invocation` says what to call; `Harness.run` lays its tensors out in the san
 pages and every free byte set to a secret pattern, has the worker run the kernel, and then reads back, in this
 process, the outputs and every byte that changed though it was nobody's to change.
 
-May import: abi, sandbox, values, numpy.  To add a way of running: a field of `How`, and its use in `run`.
+May import: abi, memory, sandbox, values, numpy.  To add a way of running: a field of `How`, and its use in `run`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import math
 import secrets
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import abi
+from .memory import ARENA, TooMuchMemory, mib
 from .sandbox import Sandbox, WorkerDied
 from .values import ARRAY
 
@@ -256,11 +258,19 @@ def _byte_view(memory: Bytes, region: _Region, like: Array) -> Bytes:
 
 
 class Harness:
-    """Runs invocations in one sandbox.  `calls` counts what was asked of the worker."""
+    """Runs invocations in one sandbox.  `calls` counts what was asked of the worker.
 
-    def __init__(self, sandbox: Sandbox, *, seconds: float = 30.0) -> None:
-        self.sandbox, self.seconds = sandbox, seconds
+    seconds   that a call may take; less after each that took longer
+    total     seconds that all calls may take together
+
+    A kernel that gave no answer in time is not asked again, or a judgement of one that hangs would take hours.
+    """
+
+    def __init__(self, sandbox: Sandbox, *, seconds: float = 30.0, total: float = 1200.0) -> None:
+        self.sandbox, self.seconds, self.total = sandbox, seconds, total
         self.calls = 0
+        self.spent = 0.0
+        self.hung: set[tuple[str, str]] = set()
         self._pattern: Bytes = np.frombuffer(secrets.token_bytes(1 << 16), np.uint8)
 
     def _request(
@@ -307,7 +317,9 @@ class Harness:
         }
 
     def _image(self, inv: Invocation, layout: _Layout, fill: int) -> Bytes:
-        """The arena's contents before a run."""
+        """The arena's contents before a run.  Raises TooMuchMemory."""
+        if layout.used > ARENA:
+            raise TooMuchMemory(f"a call takes {mib(layout.used)} of tensors, and may take {mib(ARENA)}")
         if self._pattern.size < layout.used:
             self._pattern = np.resize(self._pattern, layout.used)
         image = self._pattern[: layout.used].copy()
@@ -327,13 +339,28 @@ class Harness:
         memory[:] = image
         return memory
 
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The worker's reply, in time.  Raises WorkerDied."""
+        kernel = (request["library"], request["symbol"])
+        if kernel in self.hung:
+            raise WorkerDied("it gave no answer in time before, and is not asked again")
+        if self.spent > self.total:
+            raise WorkerDied(f"its calls took more than {self.total:g} seconds together")
+        self.calls += 1
+        begun = time.monotonic()
+        try:
+            return self.sandbox.ask(request, seconds=self.seconds / (1 + len(self.hung)))
+        except WorkerDied as death:
+            if death.late:
+                self.hung.add(kernel)
+            raise
+        finally:
+            self.spent += time.monotonic() - begun
+
     def load(self, library: str, symbol: str) -> str:
         """Load a kernel; "" or why it cannot be."""
-        self.calls += 1
         try:
-            reply = self.sandbox.ask(
-                {"what": "load", "library": library, "symbol": symbol}, seconds=self.seconds
-            )
+            reply = self._ask({"what": "load", "library": library, "symbol": symbol})
         except WorkerDied as death:
             return f"loading it: {death.reason}"
         return f"cannot be loaded: {reply['failed']}" if "failed" in reply else ""
@@ -343,9 +370,8 @@ class Harness:
         how = how or How()
         layout = _Layout(inv, "start", 0)
         self._load(self._image(inv, layout, 0), layout.used)
-        self.calls += 1
         try:
-            reply = self.sandbox.ask(self._request(inv, layout, how, "plan", 0), seconds=self.seconds)
+            reply = self._ask(self._request(inv, layout, how, "plan", 0))
         except WorkerDied as death:
             return Plan(crash=f"infer or workspace: {death.reason}")
         if "failed" in reply:
@@ -359,11 +385,12 @@ class Harness:
         if how.parallel and not self.sandbox.pool:
             raise ValueError("a parallel run needs a sandbox with a pool")
         layout = _Layout(inv, how.placement, workspace)
+        if layout.used > ARENA >= layout.workspace.start:
+            return Outcome(crash=f"it asks for {mib(workspace)} of workspace, and may have {mib(ARENA)}")
         image = self._image(inv, layout, FILLS[how.fill])
         memory = self._load(image, layout.used)
-        self.calls += 1
         try:
-            reply = self.sandbox.ask(self._request(inv, layout, how, "run", workspace), seconds=self.seconds)
+            reply = self._ask(self._request(inv, layout, how, "run", workspace))
         except WorkerDied as death:
             return Outcome(crash=death.reason)
         if "failed" in reply:

@@ -21,8 +21,9 @@ from .candidate import CandidateSource
 from .case_model import CaseReport
 from .cases import build_case, make_cases
 from .evidence import text_hash
-from .gates import GATE, GATES
+from .gates import GATE, GATES, Gate
 from .harness import Harness
+from .memory import OWN, WORKER, TooMuchMemory, limited, mib
 from .sandbox import Limits, Sandbox, pool_library
 from .session import Progress, Session
 from .trial import Trial
@@ -48,6 +49,7 @@ def judge(
     dtypes: Sequence[DType] = DTYPES,
     progress: Progress | None = None,
     without: Collection[str] = (),
+    known: Mapping[str, GateResult] | None = None,
 ) -> Verdict:
     """The verdict on a candidate.
 
@@ -56,6 +58,7 @@ def judge(
     gates     names of the gates to run (default all; `build` runs when one after it needs it)
     case      only the case of this name: the command that a failure prints
     dtypes    those that the source has kernels for
+    known     what another judgement of this spec, tier and seed found: results of gates that look at no kernel
     without   gates that are left out, to see what the others say: nothing is proven by such a verdict
 
     Raises OpwrightError when the request is wrong or the machine lacks something; what the candidate does wrong is
@@ -73,8 +76,8 @@ def judge(
     grads = _gradients(source, order) if runs else {}
     dialect = texts[0].dialect if texts else toolchain.native_dialect()
     toolchain.require_dialect(dialect)
-    with contextlib.ExitStack() as stack:
-        box = stack.enter_context(Sandbox(limits=Limits(), pool=pool_library() if runs else ""))
+    with limited(), contextlib.ExitStack() as stack:
+        box = stack.enter_context(Sandbox(limits=Limits(memory=WORKER), pool=pool_library() if runs else ""))
         minimums = {g.name: 1 if case is not None else g.minimum(tier == "full") for g in GATES}
         session = Session(
             spec,
@@ -91,7 +94,7 @@ def judge(
             progress,
             report.refused,
         )
-        results = _run(session, wanted, set(gates) if gates is not None else None, without)
+        results = _run(session, wanted, set(gates) if gates is not None else None, without, known or {})
         level = box.level
     missing = tuple(sorted(level.missing)) if level is not None else ()
     session.place["compiler"] = toolchain.find_compiler().version
@@ -125,7 +128,11 @@ def _wanted(tier: str, gates: Collection[str] | None) -> list[str]:
 
 
 def _run(
-    s: Session, wanted: Sequence[str], asked: set[str] | None, without: Collection[str]
+    s: Session,
+    wanted: Sequence[str],
+    asked: set[str] | None,
+    without: Collection[str],
+    known: Mapping[str, GateResult],
 ) -> list[GateResult]:
     """Run the gates; after a failed `lint` nothing is built, after a failed `build` nothing runs."""
     results: list[GateResult] = []
@@ -138,10 +145,13 @@ def _run(
         if stopped and name not in ("meaning", "lint"):
             results.append(GateResult(name, SKIPPED, minimum=s.minimums[name], note=f"{stopped} failed"))
             continue
+        if name in known:
+            results.append(known[name])
+            continue
         if s.progress is not None:
             s.progress(name, 0, 0)
         try:
-            result = gate.run(s)
+            result = _in_memory(gate, s)
         except OpwrightError as error:
             if error.exit_code == EXIT_MACHINE:
                 raise
@@ -154,6 +164,17 @@ def _run(
         if not result.ok and name in ("lint", "build"):
             stopped = name
     return [r for r in results if asked is None or r.name in asked or not r.ok]
+
+
+def _in_memory(gate: Gate, s: Session) -> GateResult:
+    """The gate's result; that the judge may take no more memory is a finding, too."""
+    try:
+        return gate.run(s)
+    except MemoryError as error:
+        raise TooMuchMemory(
+            f"the judge would need more than {mib(OWN)} of its own: {error or 'no memory'}",
+            hint="a case of the spec is too large: give it smaller extents",
+        ) from None
 
 
 def judged_keys(spec: OpSpec, tier: str = "full", dtypes: Sequence[DType] = DTYPES) -> list[BindKey]:

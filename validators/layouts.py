@@ -8,6 +8,7 @@ May import: numpy, values.  To add a layout: a function here, a row in `LAYOUTS`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -15,6 +16,10 @@ import numpy as np
 from .values import Array
 
 __all__ = ["LAYOUTS", "applies", "lay_out"]
+
+#: Elements that a view may lie in, whatever its size, or for each of its own: twelve axes sliced threefold are 10**8
+#: times as large as what they hold.
+ROOM, ROOM_EACH = 1 << 20, 16
 
 
 def _garbage(shape: tuple[int, ...], like: Array) -> Array:
@@ -41,11 +46,19 @@ def _transposed(a: Array, rng: np.random.Generator) -> Array:
 
 
 def _sliced(a: Array, rng: np.random.Generator) -> Array:
-    """Every second or third element of a larger tensor, from an offset."""
+    """Every second or third element of a larger tensor, from an offset; of the last axes only, where a tensor of many
+    axes would need more than `ROOM`."""
     steps = [int(s) for s in rng.integers(1, 4, a.ndim)]
     steps[-1] = max(steps[-1], 2)
     offsets = [int(o) for o in rng.integers(0, 3, a.ndim)]
-    big = _garbage(tuple(o + n * s + 1 for n, s, o in zip(a.shape, steps, offsets, strict=True)), a)
+    shape = list(a.shape)
+    for k in reversed(range(a.ndim)):
+        wide = offsets[k] + a.shape[k] * steps[k] + 1
+        if math.prod(shape) // a.shape[k] * wide > max(ROOM, ROOM_EACH * a.size):
+            steps[k], offsets[k] = 1, 0
+        else:
+            shape[k] = wide
+    big = _garbage(tuple(shape), a)
     view = big[tuple(slice(o, o + n * s, s) for n, s, o in zip(a.shape, steps, offsets, strict=True))]
     view[...] = a
     return view

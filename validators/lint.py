@@ -168,6 +168,7 @@ ATTRIBUTES = frozenset(
         "assume_aligned",
         "nonnull",
         "unroll",
+        "fallthrough",
     }
 )
 PRAGMAS = re.compile(

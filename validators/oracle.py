@@ -41,7 +41,7 @@ from ..generator.expr import (
 from ..generator.types import DType
 from .ball import Ball, cast, exact, select
 from .ball_reduce import Accumulator, identity
-from .evaluator import CHUNK, Active, Evaluator, Slot, Space, Stored, TooDense
+from .evaluator import CHUNK, Active, Evaluator, Slot, Space, Stored, TooDense, scan_form
 from .extents import OracleError, OracleRefusal, OracleTooLarge, Shape
 from .values import STORAGE, Array
 
@@ -134,13 +134,13 @@ def survey(op: BoundOp, shapes: Mapping[str, Shape], attrs: Mapping[str, Any] | 
         with contextlib.suppress(KeyError):
             free = math.prod(math.prod(run.axis_shape(a.extent, a.pack)) for a in s.axes)
             inner = [
-                math.prod(math.prod(run.reduce_shape(d, n)) for d in n.indices)
+                (n, math.prod(math.prod(run.reduce_shape(d, n)) for d in n.indices))
                 for e in whole
                 for n in walk(e)
                 if isinstance(n, Reduce)
             ]
-            points = max(points, free * max(inner, default=1))
-            depth = max(depth, *inner) if inner else depth
+            points = max(points, free * max((2 if scan_form(n) else k for n, k in inner), default=1))
+            depth = max(depth, *(k for _, k in inner), 1)
         with contextlib.suppress(KeyError):
             _check_walks(m, s, {a.name: run.axis_shape(a.extent, a.pack) for a in s.axes})
         places = [

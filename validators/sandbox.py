@@ -46,11 +46,11 @@ class SandboxError(MachineError):
 
 
 class WorkerDied(Exception):
-    """The worker ended, or did not answer in time, while it ran a candidate; `reason` says how."""
+    """The worker ended, or did not answer in time (`late`), while it ran a candidate; `reason` says how."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, *, late: bool = False) -> None:
         super().__init__(reason)
-        self.reason = reason
+        self.reason, self.late = reason, late
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +241,7 @@ class Sandbox:
             ready, _, _ = select.select([self._replies], [], [], max(left, 0))
             if not ready:
                 self.stop()
-                raise WorkerDied("it gave no answer in time and was stopped")
+                raise WorkerDied("it gave no answer in time and was stopped", late=True)
             part = os.read(self._replies, 1 << 16)
             if not part:
                 raise WorkerDied(self._bury())

@@ -38,6 +38,7 @@ class Tally:
     notes: list[str] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
     classes: Counter[str] = field(default_factory=Counter)
+    too_large: int = 0  # cases that the oracle does not take on
     excuse: str = ""  # why too few cases may be left: another gate has failed on the others
 
     def passed(self, ratio: float = 0.0) -> None:
@@ -60,6 +61,8 @@ class Tally:
         state = FAILED if self.failed else PASSED if not empty else SKIPPED if self.excuse else EMPTY
         if state == SKIPPED:
             self.note(self.excuse)
+        if self.too_large:
+            self.note(f"{self.too_large} case(s) too large for the oracle")
         return GateResult(
             self.name,
             state,
@@ -101,13 +104,16 @@ class Session:
     meaning_source: str = ""
     place: dict[str, str] = field(default_factory=dict)
     failed: set[str] = field(default_factory=set)
+    tallies: dict[str, Tally] = field(default_factory=dict)
 
     @property
     def full(self) -> bool:
         return self.tier == "full"
 
     def tally(self, name: str) -> Tally:
-        return Tally(name, self.minimums[name], excuse="numerics failed" if "numerics" in self.failed else "")
+        excuse = "numerics failed" if "numerics" in self.failed else ""
+        self.tallies[name] = Tally(name, self.minimums[name], excuse=excuse)
+        return self.tallies[name]
 
     def repeat(self, trial: Trial) -> str:
         """The one command that runs this case again."""
@@ -123,8 +129,11 @@ class Session:
             if self.progress is not None:
                 self.progress(gate, k, len(chosen))
             subject = self.subjects[trial.key]
-            if isinstance(subject.want(trial), dict):
+            want = subject.want(trial)
+            if isinstance(want, dict):
                 yield trial, subject
+            elif want is None and gate in self.tallies:
+                self.tallies[gate].too_large += 1
 
     def sound(self, gate: str, trials: Iterable[Trial]) -> Iterator[tuple[Trial, Subject]]:
         """The same, left out those whose plain run is wrong: numerics says so, once."""

@@ -1,7 +1,8 @@
 """Held-out sizes: how large the extents of drawn calls are, beyond what any list of tested shapes holds.
 
 A kernel may treat a long axis in another way than a short one (vectors, unrolling, blocks, threads), so every operator
-is judged on rungs of a ladder, at extents that the seed draws, with tails that are no multiple of anything.
+is judged on rungs of a ladder, at extents that the seed draws: one less and one more than whole vectors, the neighbours
+of a power of two among them, and any.
 
 May import: numpy.  To add a rung: a row in `RUNGS`.
 """
@@ -31,13 +32,16 @@ class Rung:
     why: str
 
     def draw(self, rng: Rng, tail: int) -> int:
-        """An extent.  tail: 0 one lane less than whole vectors, 1 odd, 2 any."""
+        """An extent.  tail: 0 one lane less than whole vectors, 1 one more, 2 any, of which some are whole."""
+        powers = [1 << k for k in range(32) if self.low < 1 << k < self.high - 1]
+        if tail % TAILS < 2 and powers and rng.random() < 0.5:  # where blocks and buffers end
+            return int(rng.choice(powers)) + (1 if tail % TAILS else -1)
         n = int(rng.integers(self.low, self.high - LANES))
         match tail % TAILS:
             case 0:
                 return n - n % LANES + LANES - 1
             case 1:
-                return n | 1
+                return n - n % LANES + LANES + 1
         return n
 
 
@@ -45,6 +49,7 @@ RUNGS: tuple[Rung, ...] = (
     Rung(65, 256, "above a vector times the unrolling"),
     Rung(257, 1000, "above a block of the blocked sums"),
     Rung(1001, 3000, "in the thousands"),
+    Rung(65535, 70000, "beyond what 16 bits count"),
 )
 
 

@@ -178,6 +178,11 @@ class Subject:
             self._compared[trial.name] = compare(self.op, self.base(trial).outcome, want)
         return self._compared[trial.name]
 
+    @property
+    def hung(self) -> bool:
+        """Whether a call of it gave no answer in time: then it is not asked again, whatever the call."""
+        return (self.built.library, self.built.text.symbol) in self.harness.hung
+
     def base(self, trial: Trial) -> Base:
         if trial.name not in self._bases:
             inv = self.invocation(trial)

@@ -462,6 +462,13 @@ def test_contraction_bounds_no_less_than_the_plain_sum() -> None:
     assert np.all(got.radius <= want.radius * 1.01)
 
 
+def test_products_of_a_contraction_that_underflow_are_not_exact() -> None:
+    a, b = (exact(np.full(shape, 2.0**-140, np.float32), F32) for shape in ((3, 1, 2), (1, 4, 2)))
+    got = contract(a, b, [2], (3, 4, 2), F32)
+    assert got is not None
+    assert (got.radius >= np.abs(got.value)).all()
+
+
 def test_contraction_leaves_infinities_to_the_slow_way() -> None:
     a = ball(np.full((3, 1, 2), inf))
     assert contract(a, ball(np.ones((1, 4, 2))), [2], (3, 4, 2), F32) is None

@@ -11,7 +11,7 @@ from opwright.generator.types import DType
 from opwright.validators.case_model import Case, CaseRefused
 from opwright.validators.cases import build_case, make_cases
 from opwright.validators.draws import VALUE_CLASSES, draw, draw_index
-from opwright.validators.layouts import LAYOUTS, applies, lay_out
+from opwright.validators.layouts import LAYOUTS, ROOM, applies, lay_out
 from opwright.validators.oracle import OracleRefusal, evaluate, output_shapes
 
 from .oracle_help import specs
@@ -190,6 +190,26 @@ def test_every_class_fits_every_dtype_and_shape(value_class: str, dtype: DType) 
         assert a.shape == shape
         if VALUE_CLASSES[value_class].finite and dtype.is_inexact:
             assert np.isfinite(a.astype(np.complex128)).all()
+
+
+def test_many_axes_are_sliced_in_little_room() -> None:
+    view = lay_out(np.ones((2,) * 12, np.float32), "sliced", np.random.default_rng(0))
+    root = view
+    while isinstance(root.base, np.ndarray):
+        root = root.base
+    assert view.shape == (2,) * 12
+    assert view.strides != np.ones((2,) * 12, np.float32).strides
+    assert root.size <= ROOM
+
+
+def test_rows_hold_inf_alone_and_the_lowest_meets_minus_one() -> None:
+    for seed in range(8):
+        rows = draw("inf", (5, 7), DType.F32, np.random.default_rng(seed))
+        kinds = {(bool((r == np.inf).any()), bool((r == -np.inf).any())) for r in rows}
+        assert len(kinds) == 4
+        a, b = (draw("int_limits", (20, 10), DType.I32, np.random.default_rng(seed + k)) for k in (50, 90))
+        assert ((a == -(2**31)) & (b == -1)).any()
+        assert np.isinf(draw("inf", (3,), DType.F32, np.random.default_rng(seed))).any()
 
 
 def test_classes_hold_what_their_names_say() -> None:

@@ -39,16 +39,17 @@ def asked(entry: Entry) -> list[str] | None:
 @pytest.mark.parametrize("tier", ["quick", pytest.param("full", marks=pytest.mark.nightly)])  # minutes in all
 @pytest.mark.parametrize("entry", named(honest()))
 def test_honest_kernels_pass_every_gate(entry: Entry, tier: str) -> None:
-    verdict = judge(entry.spec, TextSource(entry), tier=tier, gates=asked(entry))
+    verdict = score(entry, tier=tier, gates=asked(entry)).verdict
     assert verdict.passed, "\n".join(verdict.lines())
     assert all(g.state in (PASSED, NOT_APPLICABLE) for g in verdict.gates)
     assert all(g.cases >= g.minimum for g in verdict.gates if g.state == PASSED)
 
 
+@pytest.mark.nightly  # other draws of the same cases
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("entry", named(honest()))
 def test_honest_kernels_pass_on_other_draws(entry: Entry, seed: int) -> None:
-    verdict = judge(entry.spec, TextSource(entry), seed=seed, gates=asked(entry))
+    verdict = score(entry, seed=seed, gates=asked(entry)).verdict
     assert verdict.passed, "\n".join(verdict.lines())
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from opwright.validators import abi
 from opwright.validators.harness import Harness, How, Invocation, Outcome
+from opwright.validators.memory import TooMuchMemory
 from opwright.validators.sandbox import Sandbox, pool_library
 
 from .kernels import COPY, library, source
@@ -210,3 +211,26 @@ def test_threads_really_overlap(harness: Harness) -> None:
 def test_a_parallel_run_without_a_pool_is_a_mistake() -> None:
     with Sandbox(arena=1 << 16) as box, pytest.raises(ValueError, match="pool"):
         run(Harness(box), COPY, How(parallel=True))
+
+
+def test_a_kernel_that_hangs_is_asked_once() -> None:
+    with Sandbox(pool=pool_library()) as box:
+        hasty = Harness(box, seconds=0.5)
+        body = "for (volatile int64_t k = 1; k > 0;) k = k % 7 + 1;"
+        assert "in time" in run(hasty, body, given=0).crash
+        calls = hasty.calls
+        assert "not asked again" in run(hasty, body, given=0).crash
+        assert hasty.calls == calls
+        assert not run(hasty, COPY, given=0).crash
+
+
+def test_all_calls_together_have_a_limit() -> None:
+    with Sandbox(pool=pool_library()) as box:
+        assert "together" in [run(Harness(box, total=-1), COPY, given=0).crash][0]
+
+
+def test_workspace_without_end_is_refused(harness: Harness) -> None:
+    assert "workspace" in run(harness, COPY, given=1 << 45).crash
+    big = np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), (2**28,), (4,))
+    with pytest.raises(TooMuchMemory):
+        harness.run(Invocation("x", "y", (), (big,)))

@@ -27,6 +27,8 @@ def test_honest_kernels_pass(path: Path) -> None:
     [
         "static const float table[2] = {1, 2};",
         "static constexpr int64_t block = 64;",
+        # an attribute of a statement: the compiler is told not to warn
+        "static int steps(int k) { switch (k) { case 1: ++k; [[fallthrough]]; default: return k; } }",
         "typedef float v8 __attribute__((vector_size(32)));\nstatic v8 twice(v8 a) { return a < 0 ? -a : a + a; }",
         "template <class T> static T square(T x) { return x * x; }\nstatic float four() { return square(2.0f); }",
         'extern "C" float expf(float);\nstatic float e() { return expf(1); }',
