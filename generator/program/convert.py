@@ -680,7 +680,9 @@ class Converter(Builder):
 
 def _unflatten(spec: Any) -> Any:
     torch = compat.require_torch()
-    return torch.utils._pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
+    # Tensors: a container of transformers' takes a number for a part of itself.
+    leaves = [torch.empty(0) for _ in range(spec.num_leaves)]
+    return torch.utils._pytree.tree_unflatten(leaves, spec)
 
 
 def _plain(x: Any) -> Any:

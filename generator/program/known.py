@@ -17,10 +17,6 @@ from . import torch_compat as compat
 
 __all__ = ["knowing"]
 
-#: What asks a tensor for a number of Python's.
-_ASKS = frozenset(
-    {"item", "tolist", "__bool__", "__int__", "__float__", "__index__", "__contains__", "is_nonzero", "equal"}
-)
 #: What gives other values each time, or none.
 _UNKNOWN = (
     "rand",
@@ -105,7 +101,7 @@ def knowing(values: Mapping[Any, Any]) -> Iterator[None]:
             writes = (
                 (name.endswith("_") and not name.endswith("__"))
                 or name in ("__setitem__",)
-                or (name.startswith("__i") and name not in _ASKS and name not in ("__invert__",))
+                or (name.startswith("__i") and name != "__index__" and name not in ("__invert__",))
                 or kwargs.get("out") is not None
             )
             if known:
@@ -117,7 +113,7 @@ def knowing(values: Mapping[Any, Any]) -> Iterator[None]:
                         told = func(*values[0], **values[1])
                     except Exception:
                         known = False
-                if known and name in _ASKS and tensors:
+                if known and tensors and _is_number(told):
                     return told
             elif writes and tensors:
                 target = of(tensors[0])
@@ -134,3 +130,8 @@ def knowing(values: Mapping[Any, Any]) -> Iterator[None]:
 
     with Known():
         yield
+
+
+def _is_number(x: Any) -> bool:
+    """What a tensor was asked for: one of Python's, or a list of them (`.tolist()`)."""
+    return all(map(_is_number, x)) if type(x) is list else isinstance(x, bool | int | float | complex)

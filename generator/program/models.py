@@ -457,7 +457,7 @@ def _accepted(module: Any, seed: int, reasons: list[str]) -> dict[str, Any] | No
             continue
         try:
             with torch.no_grad(), compat.quiet():
-                module(**inputs)
+                compat.register_caches(module(**inputs))
         except Exception as e:
             tried.failed(inputs, e)
             reasons.append(f"{name}({', '.join(inputs)}): {_line(e)}")

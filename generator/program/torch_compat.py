@@ -20,7 +20,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, wraps
 from typing import Any
 
 from ..errors import MachineError, OpwrightError
@@ -410,9 +410,40 @@ def export(
             return exported()
         except torch.fx.experimental.symbolic_shapes.GuardOnDataDependentSymNode:
             with _numbers_known(torch, module) as known:
+                try:
+                    if known:
+                        return exported()
+                except torch.fx.experimental.symbolic_shapes.GuardOnDataDependentSymNode:
+                    pass
+            with _buffers_known(torch, module) as known:
                 if not known:
                     raise
                 return exported()
+
+
+@contextmanager
+def _buffers_known(torch: Any, module: Any) -> Iterator[list[str]]:
+    """What a module keeps as buffers is known to its code while it is exported: they are constants of the program."""
+    from .known import knowing
+
+    held = dict(module.named_buffers())
+    own = module.forward
+
+    @wraps(own)
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        traced = dict(module.named_buffers())
+        with knowing({x: held[n] for n, x in traced.items() if type(x) is not torch.Tensor and n in held}):
+            return own(*args, **kwargs)
+
+    before = vars(module).get("forward")
+    module.forward = forward
+    try:
+        yield list(held)
+    finally:
+        if before is None:
+            del module.forward
+        else:
+            module.forward = before
 
 
 @contextmanager
@@ -617,6 +648,19 @@ def register_dataclasses(tree: Any) -> None:
         if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
             torch.export.register_dataclass(type(leaf))
             register_dataclasses([getattr(leaf, f.name) for f in dataclasses.fields(leaf)])
+
+
+def register_caches(result: Any) -> None:
+    """Caches among what a model gave become containers of tensors, as transformers' exporter has them."""
+    leaves = require_torch().utils._pytree.tree_leaves(result)
+    kinds = {type(x) for x in leaves if type(x).__name__.endswith("Cache")}
+    if kinds:
+        try:
+            from transformers.exporters.exporter_dynamo import register_pytree_node
+        except ImportError:  # transformers before its exporters
+            return
+        for kind in kinds:
+            register_pytree_node(kind)
 
 
 def copied(tree: Any) -> Any:

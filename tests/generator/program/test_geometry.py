@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from opwright.generator.program import geometry
+from opwright.generator.program import torch_compat as compat
 from opwright.generator.program.known import knowing
 
 torch = pytest.importorskip("torch")
@@ -69,3 +70,21 @@ def test_what_something_unknown_was_written_to_is_unknown() -> None:
         y[1] = data[0]
         with pytest.raises(Exception, match=r"_local_scalar_dense"):
             y.tolist()
+
+
+class Chooses(torch.nn.Module):  # type: ignore[misc]
+    """What is done depends on what a buffer holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("on", torch.tensor([1.0, 0.0]))
+
+    def forward(self, x: Any) -> Any:
+        return x * 2 if self.on[0] > 0 and not self.on[1] > 0 else x
+
+
+def test_a_choice_by_a_buffer_is_known() -> None:
+    module = Chooses()
+    ep = compat.export(module, (torch.ones(2, 3),), {}, [(0,)])
+    assert torch.equal(ep.module()(torch.ones(5, 3)), torch.full((5, 3), 2.0))
+    assert "forward" not in vars(module)
