@@ -105,6 +105,8 @@ class Lanes(Typing):
                     return u in v
                 if op in ("==", "!="):
                     return (u == v) if op == "==" else (u != v)
+                if "other" in (u, v):  # none of the numbers told apart: how it compares is seen later
+                    return UNKNOWN
                 try:
                     return {"<": u < v, "<=": u <= v, ">": u > v, ">=": u >= v}[op]
                 except TypeError:

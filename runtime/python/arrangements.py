@@ -79,6 +79,11 @@ def _transposed(self: Any) -> Tensor:
     return x.transpose(-1, -2)
 
 
+def _adjoint(self: Any) -> Tensor:
+    x = _transposed(self)
+    return run("conj_physical", x) if x.dtype in ("c64", "c128") else x
+
+
 def _movedim(self: Any, source: int | Ints, destination: int | Ints) -> Tensor:
     x = tensor(self)
     pairs = [[v] if isinstance(v, int) else list(v) for v in (source, destination)]
@@ -181,7 +186,6 @@ def _meshgrid(tensors: Sequence[Any], indexing: str = "ij") -> tuple[Tensor, ...
 
 
 VIEWS_MORE: dict[str, Front] = {
-    "aten.adjoint.default": _transposed,
     "aten.broadcast_tensors.default": _broadcast_tensors,
     "aten.broadcast_to.default": _broadcast_to,
     "aten.chunk.default": _chunk,
@@ -191,9 +195,7 @@ VIEWS_MORE: dict[str, Front] = {
     "aten.flatten.using_ints": _flatten,
     "aten.hsplit.array": _hsplit,
     "aten.hsplit.int": _hsplit,
-    "aten.mH.default": _transposed,
     "aten.mT.default": _transposed,
-    "aten.matrix_H.default": _transposed,
     "aten.meshgrid.default": _meshgrid,
     "aten.meshgrid.indexing": _meshgrid,
     "aten.movedim.int": _movedim,
@@ -678,6 +680,7 @@ ARRANGEMENTS: dict[str, Front] = {
         self, tensor(other).dtype, copy=copy
     ),
     "aten.type_as.default": _type_as,
+    **{f"aten.{name}.default": _adjoint for name in ("adjoint", "mH", "matrix_H")},
     "aten._pad_circular.default": lambda self, pad: _pad(self, pad, "circular"),
     "aten._unique2.default": _unique2,
     "aten.atleast_1d.default": lambda self: _at_least(1, self),

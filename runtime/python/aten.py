@@ -1,7 +1,7 @@
 """`ow.call_aten("aten.add.Tensor", …)`: an ATen overload's arguments, put to the op that claims it.
 
 The rules of a row are in docs/internals.md, "`aten:` entries in a spec"; what no row can say is in fronts.py.
-May import: `.registry`, `.exceptions`, `.aliases`, `.fronting`, `.fronts`.
+May import: `.registry`, `.exceptions`, `.aliases`, `.complexes`, `.fronting`, `.fronts`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 from . import registry
 from .aliases import ALIASES, ORDER
+from .complexes import COMPLEXES, has_complex
 from .exceptions import MissingKernelError, OpError, OpTypeError
 from .fronting import tensor
 from .fronts import COMPOSE, PLACEMENT, PREPARE, VIEWS, Call, Front, Refused, front, without_axes
@@ -60,6 +61,8 @@ def plan_aten(overload: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
             return written
     refusals: list[str] = []
     try:
+        if overload in COMPLEXES and has_complex(args, kwargs):
+            return _called(_front(COMPLEXES, overload, args, kwargs))
         if overload in VIEWS:
             return _front(VIEWS, overload, args, kwargs)
         if overload in PREPARE:

@@ -272,13 +272,19 @@ def _pdist(self: Any, p: float = 2.0) -> Tensor:
 
 
 def _sgn(self: Any) -> Call:
+    return Call("sign", {"x": self})
+
+
+def _conj(self: Any) -> Tensor:
+    """A complex tensor's conjugate in memory of its own; of any other the tensor."""
     x = tensor(self)
-    if x.dtype in ("c64", "c128"):
-        raise Refused("complex signs are to come")
-    return Call("sign", {"x": x})
+    return run("conj_physical", x) if x.dtype in ("c64", "c128") else x
 
 
 COPIES: dict[str, Front] = {
+    **{f"aten.{name}.default": _conj for name in ("_conj", "_conj_physical", "conj")},
+    **{f"aten.{name}.default": tensor for name in ("resolve_conj", "resolve_neg")},
+    "aten._neg_view.default": lambda self: Call("neg", {"x": self}),
     "aten._batch_norm_with_update.default": lambda input, weight, bias, running_mean, running_var, momentum, eps: (
         *_batch_norm(input, weight, bias, running_mean, running_var, True, momentum, eps),
         empty((0,), "u8"),

@@ -15,7 +15,8 @@ needs no more than dtypes and ranks is written once for both, in arguments.py.
 What is made of several operators is in composites.py, arrangements.py, products.py and random.py, whose tables are
 parts of these.
 
-May import: `.arguments`, `.fronting`, `.composites`, `.arrangements`, `.backward`, `.copies`, `.products`, `.random`.
+May import: `.arguments`, `.fronting`, `.composites`, `.arrangements`, `.backward`, `.copies`, `.matrices`, `.products`,
+`.random`.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ from .fronting import (
     tensor,
     without_axes,
 )
+from .matrices import MATRICES
 from .products import PRODUCTS
 from .random import DRAWS
 
@@ -587,7 +589,15 @@ _COMPOSE: dict[str, Front] = {
 COMPOSE: dict[str, Front] = dict(
     sorted(
         (
-            copies_of(VIEWS) | _COMPOSE | COMPOSITES | ARRANGEMENTS | PRODUCTS | DRAWS | COPIES | BACKWARD
+            copies_of(VIEWS)
+            | _COMPOSE
+            | COMPOSITES
+            | ARRANGEMENTS
+            | MATRICES
+            | PRODUCTS
+            | DRAWS
+            | COPIES
+            | BACKWARD
         ).items()
     )
 )

@@ -117,6 +117,9 @@ def replay(call: Recorded) -> Outcome:
         return Outcome(REFUSED, _reason(why))
     except OpwrightError as why:  # a key that the spec admits must bind, lower and compile
         return Outcome(FAILED, why.message.splitlines()[0])
+    if isinstance(got, bool | int | float | complex) or got is None:  # an answer for Python
+        same = got == call.result or (got != got and call.result != call.result)
+        return Outcome(PASSED) if same else Outcome(FAILED, f"is {got!r}, PyTorch says {call.result!r}")
     ours = [x.numpy() for x in leaves(got)]
     theirs = [_array(x) for x in leaves(call.result) if isinstance(x, torch.Tensor)]
     if len(ours) != len(theirs):

@@ -28,8 +28,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 STATE = ROOT / "build" / "conformance"
 PAGE = ROOT / "docs" / "conformance.md"
-#: In half precisions and small integers PyTorch's samples are those of the wider types again.
-DTYPES = ("f32", "i64", "bf16", "bool", "f64")
+#: In the smallest integers and c128 PyTorch's samples are those of the other types again.
+DTYPES = ("f32", "i64", "bf16", "bool", "f64", "c64", "i32", "f16")
 SAMPLES, CALLS = 24, 6
 #: Seconds that an entry in one dtype may take, kernels included.
 LIMIT = 600
