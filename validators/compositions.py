@@ -408,6 +408,17 @@ def moe_balance_loss(logits: Tensor, experts: Tensor) -> Any:
 # ---- recurrences -------------------------------------------------------------------------------------------------
 
 
+def lstm(x: Tensor, h0: Tensor, c0: Tensor, w: Tensor, u: Tensor, b: Tensor | None, d: Tensor | None) -> Any:
+    """Step by step; gates in the order i, f, g, o."""
+    h, c, shown = h0, c0, []
+    for step in x:
+        i, f, g, o = (F.linear(step, w, b) + F.linear(h, u, d)).chunk(4, -1)
+        c = _sigmoid(f) * c + _sigmoid(i) * torch.tanh(g)
+        h = _sigmoid(o) * torch.tanh(c)
+        shown.append(h)
+    return torch.stack(shown), h, c
+
+
 def causal_conv(x: Tensor, w: Tensor, b: Tensor | None, state: Tensor | None, *, silu: bool) -> Any:
     channels, kept = w.shape[0], w.shape[1] - 1
     if state is None:

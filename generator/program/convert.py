@@ -60,6 +60,7 @@ from .ir import (
     State,
     Symbol,
     Value,
+    attr_json,
     cond_holds,
     cond_names,
     outputs_of,
@@ -80,6 +81,9 @@ class Converter(Builder):
         self.names: dict[str, str | IntExpr] = {}  # the exporter's symbol → ours
         self.ranges = compat.ranges(core)
         self.composed: set[str] = set()  # overloads that several calls answer
+        self.constant_outputs: dict[
+            str, Any
+        ] = {}  # what the module returns that is no tensor, as leaves of the tree
         self.current: Any = None
 
     def run(self, dynamic: str, notes: tuple[str, ...]) -> Capture:
@@ -212,7 +216,12 @@ class Converter(Builder):
                 user += 1
                 if isinstance(item, Ref):
                     outputs.append(Binding(name, self.owned(item)))
-                elif item is not None:
+                    continue
+                if isinstance(item, IntExpr) and item.value is not None:
+                    item = item.value
+                varies = isinstance(item, IntExpr)
+                self.constant_outputs[name] = attr_json(item) if varies else {"const": _plain(item)}
+                if item is not None:
                     self.notes.append(f"the output {name} is the constant {item}: left out")
             elif spec.kind.name in ("BUFFER_MUTATION", "USER_INPUT_MUTATION"):
                 assert isinstance(item, Ref)
@@ -246,7 +255,8 @@ class Converter(Builder):
             for s in specs
         ]
         inputs = compat.structure(self.core.call_spec.in_spec, leaves)
-        outputs = compat.structure(self.core.call_spec.out_spec, self.output_names())
+        names = [self.constant_outputs.get(n, n) for n in self.output_names()]
+        outputs = compat.structure(self.core.call_spec.out_spec, names)
         return {"inputs": inputs, "outputs": outputs}
 
     def guards(self) -> list[Assert]:

@@ -466,9 +466,10 @@ def _windows(torch: Any) -> Mapping[Any, Callable[..., Any]]:
     """Windows by their formulas."""
     aten = torch.ops.aten
 
-    def cosines(*shares: float) -> Callable[[Any], Any]:
+    def cosines(mean: float, *shares: float) -> Callable[[Any], Any]:
         def of(t: Any) -> Any:
-            return sum((-1) ** k * share * torch.cos(t * (k * math.tau)) for k, share in enumerate(shares))
+            waves = ((-1) ** k * share * torch.cos(t * (k * math.tau)) for k, share in enumerate(shares, 1))
+            return sum(waves, mean)
 
         return of
 

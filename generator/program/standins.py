@@ -221,8 +221,8 @@ def _encoder(torch: Any, plain: Callable[..., Any]) -> Callable[..., Any]:
 
 # ------------------------------------------------------------------------------------------------- recurrences
 
-#: torch's functions of which the steps may vary: an operator of one layer means all of them.
-RECURRENT = ("gru", "rnn_tanh", "rnn_relu")
+#: torch's functions of which the steps may vary, and how many states they keep: an operator of one layer means all.
+RECURRENT = {"gru": 1, "rnn_tanh": 1, "rnn_relu": 1, "lstm": 2}
 #: The namespace of the calls that stand for ATen's: an `opwright.X` means what `aten.X` does.
 OURS = "opwright"
 
@@ -231,29 +231,36 @@ def _layers(torch: Any, name: str, plain: Callable[..., Any], *args: Any) -> Any
     """As a call that no decomposition knows.  Packed sequences and what training draws stay torch's."""
     if len(args) != 9 or not isinstance(args[2], list | tuple):
         return plain(*args)
-    train, dropout, layers = args[6], args[5], args[4]
-    if train and dropout > 0 and layers > 1:
+    x, states, weights, biases, layers, dropout, train, both_ways, _ = args
+    projected = len(weights) != (4 if biases else 2) * layers * (2 if both_ways else 1)
+    if projected or (train and dropout > 0 and layers > 1):
         return plain(*args)
     _register(torch)
-    x, h, weights, *rest = args
-    return getattr(getattr(torch.ops, OURS), name).input(x, h, list(weights), *rest)
+    states = states if RECURRENT[name] == 1 else list(states)
+    return getattr(getattr(torch.ops, OURS), name).input(x, states, list(weights), *args[3:])
 
 
 @cache
 def _register(torch: Any) -> Any:
     """The calls' schemas, results as torch computes them, and their extents."""
     library = torch.library.Library(OURS, "FRAGMENT")
-    taken = (
-        "Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, "
-        "bool bidirectional, bool batch_first"
-    )
+    rest = "Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional"
 
-    def extents(x: Any, h: Any, weights: Any, *rest: Any) -> Any:
-        return x.new_empty((*x.shape[:2], h.shape[2] * (2 if rest[4] else 1))), torch.empty_like(h)
+    def extents(x: Any, states: Any, weights: Any, *rest: Any) -> Any:
+        states = states if isinstance(states, list | tuple) else [states]
+        y = x.new_empty((*x.shape[:2], states[0].shape[2] * (2 if rest[4] else 1)))
+        return y, *(torch.empty_like(state) for state in states)
 
-    for name in RECURRENT:
-        library.define(f"{name}.input({taken}) -> (Tensor, Tensor)")
-        library.impl(f"{name}.input", getattr(torch.ops.aten, name).input, "CompositeExplicitAutograd")
+    def computed(plain: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *args: tuple(t.contiguous() for t in plain(*args))
+
+    for name, kept in RECURRENT.items():
+        taken = f"Tensor input, Tensor{'[]' if kept > 1 else ''} hx, {rest}, bool batch_first"
+        given = ", ".join(["Tensor"] * (1 + kept))
+        library.define(f"{name}.input({taken}) -> ({given})")
+        library.impl(
+            f"{name}.input", computed(getattr(torch.ops.aten, name).input), "CompositeExplicitAutograd"
+        )
         torch.library.register_fake(f"{OURS}::{name}.input", extents, lib=library)
     return library
 
@@ -263,6 +270,16 @@ def _register(torch: Any) -> Any:
 
 def _functions(torch: Any) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
     """(owner, name, what stands there)."""
+
+    def fill_diagonal_(x: Any, value: Any, wrap: bool = False) -> Any:
+        if x.dim() != 2 or wrap:
+            return plain_fill(x, value, wrap)
+        row, column = (torch.arange(n, device=x.device) for n in x.shape)
+        return x.masked_fill_(row.unsqueeze(1) == column, value)
+
+    # Extents become numbers where strides are counted.
+    plain_fill = torch.Tensor.fill_diagonal_
+    yield torch.Tensor, "fill_diagonal_", fill_diagonal_
 
     # Covariances look at the weights of what is observed.
     def cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Any:

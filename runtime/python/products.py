@@ -446,20 +446,6 @@ def _trapezoid(dx: Any, y: Any, dim: int = -1) -> Any:
 # ---- recurrent layers --------------------------------------------------------------------------------------------
 
 
-def _lstm(x: Any, h: Any, c: Any, w: Any, u: Any, *biases: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """One layer over all steps; gates in PyTorch's order: i, f, g, o."""
-    bias = run("add", *biases) if biases else None
-    inputs = run("linear", x, w, bias)
-    shown = []
-    for step in range(x.shape[0]):
-        gates = run("add", inputs[step], run("linear", h, u))
-        i, f, g, o = (gates[:, k * h.shape[1] : (k + 1) * h.shape[1]] for k in range(4))
-        c = run("add", run("mul", run("sigmoid", f), c), run("mul", run("sigmoid", i), run("tanh", g)))
-        h = run("mul", run("sigmoid", o), run("tanh", c))
-        shown.append(h.unsqueeze(0))
-    return run("cat", shown, dim=0), h, c
-
-
 def _rnn(
     op: str,
     input: Any,
@@ -487,11 +473,7 @@ def _rnn(
             weights = [tensor(p) for p in params[per * k : per * (k + 1)]]
             steps = run("flip", x, flags=[1, 0, 0]) if way else x
             given_states = (s[k] for s in states)
-            y, *ends = (
-                _lstm(steps, *given_states, *weights)
-                if op == "lstm"
-                else run(op, steps, *given_states, *weights)
-            )
+            y, *ends = run(op, steps, *given_states, *weights)
             outs.append(run("flip", y, flags=[1, 0, 0]) if way else y)
             for into, end in zip(last, ends, strict=True):
                 into.append(end.unsqueeze(0))

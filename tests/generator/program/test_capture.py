@@ -721,3 +721,16 @@ def test_a_distribution_does_not_look_at_its_parameters() -> None:
     module = Fn(lambda self, x: torch.distributions.Categorical(probs=x).entropy())
     c = capture(module, (x,), {}, {}, name="m", source="m")
     assert c.dynamic == "batch and sequence"
+
+
+def test_what_is_returned_and_no_tensor_stands_in_the_tree() -> None:
+    module = Fn(lambda self, x: {"y": x * 2, "n": 3, "none": None, "b": x.shape[0] + 1, "flag": True})
+    c = capture(module, (torch.rand(3, 4),), {}, {}, name="m", source="m")
+    assert [b.name for b in c.program.outputs] == ["y"]
+    assert c.program.tree["outputs"] == {
+        "y": "y",
+        "n": {"const": 3},
+        "none": {"const": None},
+        "b": {"sym": ["add", "s0", 1]},
+        "flag": {"const": True},
+    }

@@ -96,15 +96,18 @@ def test_recurrent_layers_take_any_number_of_steps() -> None:
             super().__init__()
             self.a = torch.nn.GRU(4, 5, 2, batch_first=True, bidirectional=True)
             self.b = torch.nn.RNN(10, 3, nonlinearity="relu", bias=False)
+            self.c = torch.nn.LSTM(3, 4)
 
         def forward(self, x: Any) -> Any:
             y, h = self.a(x)
-            return (*self.b(y.transpose(0, 1)), h)
+            z, k = self.b(y.transpose(0, 1))
+            w, (last, cell) = self.c(z)
+            return w, last, cell, k, h
 
     m = Layers().eval()
     program = compat.decompose(compat.export(m, (torch.randn(3, 4, 4),), {}, [(0, 1)]))
     names = {compat.overload_name(n.target) for n in program.graph.nodes if n.op == "call_function"}
-    assert {"aten.gru.input", "aten.rnn_relu.input"} <= names
+    assert {"aten.gru.input", "aten.rnn_relu.input", "aten.lstm.input"} <= names
     y = torch.randn(2, 7, 4)
     for got, want in zip(program.module()(y), m(y), strict=True):
         torch.testing.assert_close(got, want)
