@@ -693,6 +693,8 @@ def _inputs(module: Any, seed: int) -> Iterator[dict[str, Any]]:
         if "past_time_features" in required:  # the decoder reads what is known of the future
             known += ["future_values", "future_time_features"]
         pairs.insert(0, required + known)
+        if "input_ids" not in required:  # a text beside it may be wanted as well
+            pairs[1:1] = [required + text, required + text + decoder]
     pairs.append([n for n in names if n in makers and n not in ("pixel_mask", "freq")])
     tried: list[tuple[str, ...]] = []
     for pair in pairs:
@@ -822,7 +824,11 @@ def _shapes(config: Any) -> dict[str, list[tuple[int, ...]]]:
     books = _first(config, "num_codebooks")  # a text token and one of each codebook at every step
     spoken = _first(config, "num_codebooks", "num_channels")  # what a decoder of sound says at every step
     return {
-        "input_ids": [(b, s), *([(b, s, books + 1)] if isinstance(books, int) else [])],
+        "input_ids": [
+            (b, s),
+            *([(b, s, books + 1)] if isinstance(books, int) else []),
+            *([(b, s, spoken)] if isinstance(spoken, int) else []),
+        ],
         "attention_mask": [(b, s)],
         "decoder_input_ids": [
             (b, t),

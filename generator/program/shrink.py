@@ -117,6 +117,8 @@ _RULES: tuple[tuple[str, str, Callable[[Sizes], int]], ...] = (
 _COMPILED = tuple((re.compile(p), g, f) for p, g, f in _RULES)
 
 _TOKEN = re.compile(r"token_(id|index)$")
+#: Tokens in whose places features of something else stand.
+_STANDS = re.compile(r"(image|video|audio)_token_(id|index)$")
 
 
 def _fields(config: Any) -> dict[str, Any]:
@@ -180,7 +182,8 @@ def shrink(
     for name, value in have.items():
         if name == "vocab_size" and value is None:
             out[name] = sizes.vocab
-        if value is None and "fill" in without and not name.endswith(_UNFILLED):
+        unfilled = () if "windows" in without else _UNFILLED
+        if value is None and "fill" in without and not (unfilled and name.endswith(unfilled)):
             found = _rule(name)
             if found is not None and found[1](sizes) > 0:
                 out[name] = found[1](sizes)
@@ -516,11 +519,10 @@ def _tokens(have: Mapping[str, Any], out: dict[str, Any], config: Any, sizes: Si
         value = _get(config, name)
         if not _TOKEN.search(name) or isinstance(value, bool) or name in out:
             continue
-        high = [
-            v
-            for v in (value if isinstance(value, list | tuple) else [value])
-            if isinstance(v, int) and v >= vocab
-        ]
+        values = value if isinstance(value, list | tuple) else [value]
+        high = [v for v in values if isinstance(v, int) and v >= vocab]
+        if value is None and _STANDS.match(name):  # a model that asks for it has none by default
+            high = [vocab]
         if not high:
             continue
         if name in usual:
@@ -533,8 +535,8 @@ def _tokens(have: Mapping[str, Any], out: dict[str, Any], config: Any, sizes: Si
 #: How wide a model is: what shrinks least safely, and costs little where layers and experts are few.
 _WIDTHS = "projection hidden head heads"
 _ALL = f"{_WIDTHS} channels experts positions image window layers"
-#: What to leave as it is (for `pad`, `sections`, `spatial`, `kinds`, `derived`, `twice`, `fill`: to do), one attempt
-#: after the other.
+#: What to leave as it is (for `pad`, `sections`, `spatial`, `kinds`, `derived`, `twice`, `fill`, `windows`: to do), one
+#: attempt after the other.
 _GIVE_UP: tuple[frozenset[str], ...] = tuple(
     frozenset(g.split())
     for g in (
@@ -555,6 +557,7 @@ _GIVE_UP: tuple[frozenset[str], ...] = tuple(
         "experts",
         f"{_WIDTHS} channels",
         f"{_WIDTHS} channels fill",
+        "fill windows",
         "image",
         "positions image",
         f"{_WIDTHS} channels experts positions image window",

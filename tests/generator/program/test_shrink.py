@@ -270,6 +270,19 @@ def test_nested_configurations() -> None:
     assert got["image_token_id"] == 127
 
 
+def test_what_has_no_default_is_filled_in() -> None:
+    @dataclass
+    class Bare(Config):
+        hidden_size: int = 4096
+        vocab_size: int = 32000
+        sliding_window: int | None = None
+        image_token_index: int | None = None
+
+    assert shrink(Bare)["image_token_index"] == 127
+    windows = [kwargs.get("sliding_window") for kwargs in attempts(Bare)]
+    assert windows[0] is None and 8 in windows
+
+
 def test_attempts_change_less_and_less() -> None:
     kwargs = list(attempts(Decoder))
     assert kwargs[0] == shrink(Decoder)
