@@ -278,6 +278,20 @@ def _functions(torch: Any) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
         return x.masked_fill_(row.unsqueeze(1) == column, value)
 
     # Extents become numbers where strides are counted.
+    def take_along_dim(x: Any, indices: Any, dim: int | None = None) -> Any:
+        if dim is None:
+            return x.reshape(-1).gather(0, indices.reshape(-1))
+        if x.dim() != indices.dim():
+            return plain_take(x, indices, dim)
+        at = dim % x.dim()
+        rest = [*x.shape[:at], *x.shape[at + 1 :]], [*indices.shape[:at], *indices.shape[at + 1 :]]
+        joined = list(torch.broadcast_shapes(*rest))
+        ours, theirs = ([*joined[:at], t.shape[at], *joined[at:]] for t in (x, indices))
+        return x.expand(ours).gather(at, indices.expand(theirs))
+
+    plain_take = torch.take_along_dim
+    yield torch, "take_along_dim", take_along_dim
+    yield torch.Tensor, "take_along_dim", take_along_dim
     plain_fill = torch.Tensor.fill_diagonal_
     yield torch.Tensor, "fill_diagonal_", fill_diagonal_
 

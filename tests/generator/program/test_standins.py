@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -131,3 +132,15 @@ def test_an_encoder_gives_0_where_a_row_is_padded() -> None:
 def test_complex_weights_keep_their_imaginary_parts() -> None:
     m = torch.nn.ParameterDict({"w": torch.nn.Parameter(torch.randn(2, dtype=torch.complex64))})
     assert compat.module_in(m, compat.DType.F64)["w"].dtype == torch.complex128
+
+
+def test_extents_that_vary_stay_ones() -> None:
+    def f(x: Any) -> Any:
+        order = x.argsort(1)
+        near = torch.take_along_dim(x.unsqueeze(-1) * torch.ones(3), order.unsqueeze(-1), 1)
+        return (x @ x.mT).fill_diagonal_(2.0) / math.sqrt(x.shape[0]), near, x.take_along_dim(order)
+
+    graph = exported(f, torch.randn(3, 4))
+    for x in (torch.randn(3, 4), torch.randn(6, 4)):
+        for got, want in zip(graph(x), f(x), strict=True):
+            torch.testing.assert_close(got, want)
