@@ -824,11 +824,7 @@ def _shapes(config: Any) -> dict[str, list[tuple[int, ...]]]:
     books = _first(config, "num_codebooks")  # a text token and one of each codebook at every step
     spoken = _first(config, "num_codebooks", "num_channels")  # what a decoder of sound says at every step
     return {
-        "input_ids": [
-            (b, s),
-            *([(b, s, books + 1)] if isinstance(books, int) else []),
-            *([(b, s, spoken)] if isinstance(spoken, int) else []),
-        ],
+        "input_ids": [(b, s), *([(b, s, books + 1)] if isinstance(books, int) else [])],
         "attention_mask": [(b, s)],
         "decoder_input_ids": [
             (b, t),
