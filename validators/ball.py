@@ -145,7 +145,7 @@ def constant(number: complex, dtype: DType, ndim: int = 0, *, track: bool = Fals
         return Ball(to_integer(raw, dtype).reshape(shape), dtype, signed=True, nonneg=bool(number >= 0))
     value = np.full(shape, number, STORAGE[dtype])
     nonneg = not dtype.is_complex and bool(value.real.flat[0] >= 0)
-    v, r = rounded(value, None, is_representable(value, dtype), dtype)
+    v, r = rounded(value, None, is_representable(value, dtype), dtype, given=True)
     v, r = settled(v, r, dtype, None, ~np.isfinite(value))
     typed = round_to(value, dtype) if track and dtype.is_float else None
     return Ball(v, dtype, r, signed=True, nonneg=nonneg, typed=typed)
@@ -201,11 +201,15 @@ def rounded(
     dtype: DType,
     relative: float | None = None,
     absolute_error: float | Array | None = None,
+    given: bool = False,
 ) -> tuple[Array, Array | None]:
-    """The radius after one rounding to `dtype`: + u(|v| + r) + eta, except where the operation was exact."""
+    """The radius after one rounding to `dtype`: + u(|v| + r) + eta, except where the operation was exact.
+
+    given: a constant or a conversion, which no order of evaluation changes: a comparison with 0 is not in doubt.
+    """
     u = dtype.u + U64 if relative is None else relative
     eta = least(dtype) if absolute_error is None else absolute_error
-    if _ROUNDS.get():
+    if _ROUNDS.get() and not given:
         is_exact = False
     if r is None:
         if np.all(is_exact):
@@ -319,7 +323,7 @@ def _from_integer(b: Ball, dtype: DType) -> Ball:
     if b.dtype is DType.BOOL and r is not None:
         v = np.where(r > 0, 0.5, v)
         r = np.where(r > 0, 0.5, 0.0)
-    v, r = rounded(v, r, is_exact, dtype)
+    v, r = rounded(v, r, is_exact, dtype, given=True)
     v, r = settled(v, r, dtype, is_free(b), None)
     typed = round_to(b.value.astype(np.float64), dtype) if dtype.is_float and b.r is None else None
     return Ball(v, dtype, r, signed=True, nonneg=b.nonneg, typed=typed)

@@ -170,6 +170,10 @@ class Calls:
             call = self.complete(self.plainest())
             call.attrs[attr] = self.domain(self.spec.attrs[attr])[int(place)]
             return call
+        if source.startswith("zero."):
+            call = self.complete(self.plainest())
+            call.attrs[source[5:]] = 0
+            return call
         if source.startswith("axes."):
             _, attr, place = source.split(".")
             return self.edge_of_axes(self.spec.attrs[attr], int(place), self.types(types))

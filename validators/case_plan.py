@@ -98,6 +98,9 @@ class Plan:
         for a in self.spec.attrs.values():
             for k in range({"axis": 1, "axes": 2}.get(a.kind, 0)):
                 add(f"axes.{a.name}.{k}", main, self.finite())
+        for a in self.spec.attrs.values():
+            if a.kind == "scalar" and not isinstance(a.static, tuple):
+                add(f"zero.{a.name}", main, "nan_inf")  # a factor of nothing may leave out what it multiplies
         declared = [self.b.declared(k).attrs for k in range(len(self.spec.test.cases))]
         for a in self.spec.attrs.values():
             if a.has_default and declared and all(a.name in given for given in declared):

@@ -3,8 +3,8 @@
 A name says how a case is made: `source/types/values/layout/index/given`, for example
 `case0/f32/normal/transposed/uniform/all`.
   source   `case3` the spec's own case; `draw5` a held-out shape drawn by the seed; `size2.1` one on rung 2 of the
-           ladder of sizes; `attr.mode.1` the second value of an attribute; `default.mode` without it; `rule2`,
-           `axis.dim`, `shape` calls that must be refused
+           ladder of sizes; `attr.mode.1` the second value of an attribute; `zero.beta` an attribute that is 0;
+           `default.mode` without it; `rule2`, `axis.dim`, `shape` calls that must be refused
   types    dtype of each free type variable, in order, joined by `+` (`-`: none)
   values   a value class, layout a layout, index an index class (`-`: no integer input points anywhere)
   given    `all` inputs present, or `no:w+b`
@@ -92,7 +92,7 @@ class Builder(Calls):
                 return self.shape_error(name, call, chosen)
             return self.fill(name, call, chosen, values, layout, index)
         except OracleRefusal as e:
-            raise CaseRefused(e.message) from None
+            raise CaseRefused(e.message, inapplicable=source.startswith("zero.")) from None
         except CaseRefused:
             raise
         except OpwrightError as e:
@@ -157,8 +157,23 @@ class Builder(Calls):
             else:
                 a = draw(values, shape, t.dtype, rng, depth=found.depth, place=place)
                 place += t.dtype.is_inexact
+                limits = self.numbers(call)
+                if values == "zeros" and limits and t.dtype.is_float:
+                    # where it is as large as an attribute, an operator may change its mind, as it may at zero
+                    at = rng.random(shape) < 0.2
+                    a = np.where(at, rng.choice(limits, shape), a.astype(np.float64))
+                    a = to_array(a, t.dtype)
                 out[t.name] = _tamer(a, t.dtype, attempt) if t.name in ruled else a
         return out
+
+    def numbers(self, call: BareCall) -> list[float]:
+        """The finite numbers that the call's attributes are."""
+        given = [
+            call.attrs.get(a.name, a.default if a.has_default else None)
+            for a in self.spec.attrs.values()
+            if a.kind in ("scalar", "float")
+        ]
+        return [float(v) for v in given if isinstance(v, int | float) and np.isfinite(v)]
 
     def case(
         self,

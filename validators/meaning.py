@@ -5,7 +5,7 @@ the NumPy or SciPy function of `reference:`, or its composition of PyTorch opera
 formulation of `also:`.  Another source must lie within the oracle's own ball for f64, and nothing else is allowed for.
 At the full tier mutants of `compute` say how strong the cases are.
 
-May import: generator.{bind, bound, spec}, ball, lift, mutants, oracle, session, torch_server, trial.
+May import: generator.{bind, bound, spec}, ball, case_plan, cases, lift, mutants, oracle, session, torch_server, trial.
 To add a kind of source: a function like `_against_reference`, and its place in `gate_meaning`.
 """
 
@@ -27,6 +27,9 @@ from ..generator.errors import OpwrightError
 from ..generator.spec import AtenEntry, Only, OpSpec
 from ..generator.types import DType
 from .ball import Ball, as_floats, check, every_rounding_counts
+from .case_model import CaseRefused
+from .case_plan import Plan
+from .cases import Builder
 from .extents import OracleError
 from .harness import Array
 from .laws import holds, law_op
@@ -37,7 +40,7 @@ from .refusals import bad_data
 from .session import Session, Tally
 from .torch_server import TorchCrashed, TorchError, TorchMissing, TorchServer
 from .trial import Trial, describe, size_of
-from .values import ARRAY
+from .values import ARRAY, dtype_of
 from .verdict import NOT_APPLICABLE, NOT_HERE, Failure, GateResult
 
 __all__ = ["AUTHOR_ONLY", "aten_arguments", "gate_meaning", "measure_strength", "torch_server"]
@@ -93,6 +96,10 @@ _SUBTRACTS = _Quirk("gives nan where it may", np.isinf, blurs=True)
 _DIVIDES = _Quirk("gives nan where it may", lambda v: np.abs(v) < 2.0**-1022)
 #: It halves exp(|x|), which overflows from half of the greatest number on (of less than a vector it is exact).
 _HALVES = _Quirk("overflows early", lambda v: np.abs(v) >= 2.0**1023, np.isinf)
+#: BLAS does not look at the factors of a product that is multiplied by 0.
+_LEAVES_OUT = _Quirk(
+    "leaves out a product times 0", np.isnan, lambda v: np.ones(v.shape, np.bool_), {"alpha": 0}
+)
 _QUIRKS = {
     "aten._native_batch_norm_legit": _SUBTRACTS,
     "aten._native_batch_norm_legit_no_training": _SUBTRACTS,
@@ -109,6 +116,8 @@ _QUIRKS = {
     # A fast transform's error is relative to the whole vector: butterflies add imaginary parts that cancel only up to
     # rounding even where they count for nothing, as in the sum that is the first of the reals.
     "aten._fft_c2r": _Quirk("", along="dim"),
+    "aten.addmm": _LEAVES_OUT,
+    "aten.addbmm": _LEAVES_OUT,
     # Its maximum over a vector drops nan.
     "aten._cdist_forward": _Quirk(
         "loses nan", np.isnan, lambda v: np.ones(v.shape, np.bool_), {"p": float("inf")}
@@ -621,12 +630,42 @@ def _against_aten(s: Session, entry: AtenEntry, trials: Sequence[Trial], tally: 
     pointing = [t for t in trials if t.arrays and any(a.dtype.kind in "iu" for a in t.arrays.values())]
     for trial in sorted((t for t in pointing if 0 < size_of(t) <= 256), key=size_of)[-2 if s.full else -1 :]:
         asked.refusing(trial)
+    result_types(s, asked)
     if asked.refused:
         tally.note(
             f"{entry.overload} refuses {len(asked.refused)} call(s) that the spec takes: {asked.refused[0]}"
         )
     if not asked.compared:
         tally.fail(Failure(f"{entry.overload} was compared on no case: its map expresses none of them"))
+
+
+#: Types of small calls that show what the results' are: f64 and i64, in which meaning is judged, promote to themselves.
+_NARROW = (DType.F32, DType.F64, DType.I64, DType.I32, DType.BOOL)
+
+
+def result_types(s: Session, asked: _Aten) -> None:
+    """The types of the results, for each combination of types that the operator takes: a sum of bools is i64."""
+    builder = Builder(s.spec, s.seed)
+    plan = Plan(builder, "quick", _NARROW)
+    for types in plan.combinations():
+        name = f"{plan.roomy()}/{types}/{plan.finite()}/contiguous/{plan.index}/all"
+        try:
+            trial = Trial.of_case(builder.build(name))
+            op, outputs = bind(s.spec, trial.key), asked.outputs(trial)
+        except (CaseRefused, TorchError, TorchCrashed):
+            continue  # nothing to compare with
+        if outputs is None or any(t.dtype in (DType.BF16, DType.F16) for t in (*op.inputs, *op.outputs)):
+            continue  # what crosses from torch as bf16 is f32
+        got = dict(zip(asked.returns, outputs, strict=False))
+        wrong = [
+            f"`{t.name}` is {t.dtype}, {asked.entry.overload} says {dtype_of(have)}"
+            for t in op.outputs
+            if (have := got.get(t.name)) is not None and dtype_of(have) is not t.dtype
+        ]
+        if wrong:
+            asked.tally.fail(_failure(s, trial, f"{wrong[0]} ({types})"))
+        else:
+            asked.tally.passed()
 
 
 def _failure(s: Session, trial: Trial, message: str) -> Failure:

@@ -92,6 +92,21 @@ RIGHT = {
     "relu": spec(
         *MAP, "y[*B] = x[*B] if x[*B] > 0 or isnan(x[*B]) else 0", "aten.relu.default", cases=ONE_CASE
     ),
+    "threshold": spec(
+        *MAP,
+        "y[*B] = T(value) if x[*B] <= T(limit) else x[*B]",
+        "{overload: aten.threshold.default, map: {self: x, threshold: limit, value: value}}",
+        more="attrs: {limit: {type: scalar}, value: {type: scalar}}\n",
+        cases="{B: [7, 5], limit: 0, value: 2}, {B: [9], limit: 0.5, value: 3}",
+    ),
+    "total": spec(
+        "T: integer, S: sum_type(T)",
+        'x: "T[*B, N]"',
+        'y: "S[*B]"',
+        "y[*B] = sum[j](S(x[*B, j]))",
+        "{overload: aten.sum.dim_IntList, map: {self: x, dim: {only: [-1]}, keepdim: {only: false}}}",
+        cases=ROW_CASE,
+    ),
     "sigmoid": spec(*MAP, "y[*B] = T(sigmoid(A(x[*B])))", "aten.sigmoid.default", cases=ONE_CASE),
     "logsumexp": spec(
         *ROW,
@@ -114,6 +129,8 @@ WRONG = [
     ("remainder", "the dividend's sign", "A(a[*B]) % A(b[*B])", "fmod(A(a[*B]), A(b[*B]))"),
     ("max", "a nan that loses", "max(a[*B], b[*B])", "fmax(a[*B], b[*B])"),
     ("relu", "nothing of nan", " or isnan(x[*B])", ""),
+    ("threshold", "a tie with the limit", "<=", "<"),
+    ("total", "integers of their own width", "sum_type(T)", "T"),
     ("sigmoid", "an overflow for large negative numbers", "sigmoid(A(x[*B]))", "exp(A(x[*B])) / (1 + exp(A(x[*B])))"),
     ("logsumexp", "no maximum subtracted", "m[*B] if isfinite(m[*B])", "0 * m[*B] if isfinite(m[*B])"),
 ]  # fmt: skip
