@@ -407,7 +407,15 @@ def export(
 
     with quiet(), torch.no_grad(), standing_in(torch), _exportable():
         try:
-            return exported()
+            first = exported()
+            if not _reads(first):
+                return first
+            try:  # numbers that follow from constants need not be read from tensors
+                with _buffers_known(torch, module):
+                    again = exported()
+            except Exception:
+                return first
+            return again if _reads(again) < _reads(first) else first
         except torch.fx.experimental.symbolic_shapes.GuardOnDataDependentSymNode:
             with _numbers_known(torch, module) as known:
                 try:
@@ -419,6 +427,13 @@ def export(
                 if not known:
                     raise
                 return exported()
+
+
+def _reads(exported: Any) -> int:
+    """How many numbers the graph reads from tensors."""
+    graphs = [g.graph for g in exported.graph_module.modules() if hasattr(g, "graph")]
+    names = [overload_name(n.target) or "" for g in graphs for n in g.nodes if n.op == "call_function"]
+    return sum(n in ("aten.item.default", "aten._local_scalar_dense.default") for n in names)
 
 
 @contextmanager

@@ -88,3 +88,17 @@ def test_a_choice_by_a_buffer_is_known() -> None:
     ep = compat.export(module, (torch.ones(2, 3),), {}, [(0,)])
     assert torch.equal(ep.module()(torch.ones(5, 3)), torch.full((5, 3), 2.0))
     assert "forward" not in vars(module)
+
+
+class Makes(torch.nn.Module):  # type: ignore[misc]
+    """A tensor is made of numbers, and read."""
+
+    def forward(self, x: Any) -> Any:
+        times, wide = torch.tensor([2, x.shape[1]]).tolist()
+        return x.repeat(times, 1) * wide
+
+
+def test_numbers_that_were_made_are_not_read() -> None:
+    ep = compat.export(Makes(), (torch.ones(2, 3),), {}, [(0,)])
+    assert not compat._reads(ep)
+    assert torch.equal(ep.module()(torch.ones(5, 3)), torch.full((10, 3), 3.0))
