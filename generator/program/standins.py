@@ -287,7 +287,7 @@ def _functions(torch: Any) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
         rest = [*x.shape[:at], *x.shape[at + 1 :]], [*indices.shape[:at], *indices.shape[at + 1 :]]
         joined = list(torch.broadcast_shapes(*rest))
         ours, theirs = ([*joined[:at], t.shape[at], *joined[at:]] for t in (x, indices))
-        return x.expand(ours).gather(at, indices.expand(theirs))
+        return x.expand(ours).gather(at, indices.expand(theirs).remainder(x.shape[at]))  # from the end, too
 
     plain_take = torch.take_along_dim
     yield torch, "take_along_dim", take_along_dim
