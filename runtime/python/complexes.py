@@ -385,6 +385,105 @@ def _allclose(self: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equ
     return bool(run("all", _isclose(self, other, rtol, atol, equal_nan)).item())
 
 
+def _some(x: Any) -> Any:
+    """Where a number is not zero; what is not complex stays."""
+    if isinstance(x, bool | int | float | complex):
+        return bool(x)
+    t = tensor(x)
+    return _ne(t, 0) if t.dtype in _KINDS else t
+
+
+def _logical(op: str, *xs: Any) -> Tensor:
+    return run(op, *map(_some, xs))
+
+
+def _two(op: str, self: Any, other: Any) -> Tensor:
+    return _logical(op, self, other)
+
+
+def _tested(op: str) -> dict[str, Front]:
+    def whole(self: Any) -> Tensor:
+        return run(op, _some(self))
+
+    def along(self: Any, dim: int, keepdim: bool = False) -> Tensor:
+        x = _some(self)
+        return run(op, x, dim=[dim], keepdim=keepdim) if x.ndim else run("contiguous", x)
+
+    return {f"aten.{op}.default": whole, f"aten.{op}.dim": along}
+
+
+def _nonzero(self: Any) -> Tensor:
+    x = _some(self)
+    return run("nonzero", x) if x.ndim else run("nonzero", x.reshape([1]))[:, :0]
+
+
+def _count_nonzero(self: Any, dim: Any = None) -> Tensor:
+    x = _some(self)
+    return _as(run("sum", x, dim=_over(x, dim)), "i64") if x.ndim else _as(x, "i64")
+
+
+def _filled(size: Any, value: complex, dtype: str) -> Tensor:
+    """A tensor of one complex number, by its parts."""
+    if dtype not in _KINDS:
+        raise Refused(f"a complex number does not fit into {dtype}")
+    z = complex(value)
+    return _joint(full((), z.real, "f64"), full((), z.imag, "f64"), dtype).expand(list(size))
+
+
+def _full(size: Any, fill_value: Any, dtype: Any = None) -> Tensor:
+    kind = "c64" if dtype is None else dtype_name(dtype)
+    return run("contiguous", _filled(size, fill_value, kind))
+
+
+def _full_like(self: Any, fill_value: Any, dtype: Any = None) -> Tensor:
+    x = tensor(self)
+    return _full(x.shape, _value(fill_value), x.dtype if dtype is None else dtype)
+
+
+def _value(x: Any) -> Any:
+    return x if isinstance(x, bool | int | float | complex) else tensor(x).item()
+
+
+def _fill(self: Any, value: Any) -> Tensor:
+    return _full_like(self, value)
+
+
+def _new_full(self: Any, size: Any, fill_value: Any, dtype: Any = None) -> Tensor:
+    return _full(size, fill_value, tensor(self).dtype if dtype is None else dtype)
+
+
+def _scaled(x: Any, by: Any) -> Tensor:
+    t = tensor(x)
+    return t if by == 1 else _mul(t, by)
+
+
+def _addmm(self: Any, mat1: Any, mat2: Any, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    a, b = tensor(mat1), tensor(mat2)
+    if a.ndim != 2 or b.ndim != 2:
+        raise Refused("two matrices are wanted")
+    return _plus(self, beta, run("matmul", a, b), alpha)
+
+
+def _plus(self: Any, beta: Any, product: Tensor, alpha: Any) -> Tensor:
+    more = _scaled(product, alpha)
+    return _add(_scaled(self, beta), more) if beta != 0 else more
+
+
+def _baddbmm(self: Any, batch1: Any, batch2: Any, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    a, b = tensor(batch1), tensor(batch2)
+    if a.ndim != 3 or b.ndim != 3 or a.shape[0] != b.shape[0]:
+        raise Refused("two batches of matrices are wanted")
+    return _plus(self, beta, run("matmul", a, b), alpha)
+
+
+def _addbmm(self: Any, batch1: Any, batch2: Any, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    return _plus(self, beta, run("sum", _baddbmm(0, batch1, batch2, 0), dim=[0]), alpha)
+
+
+def _addr(self: Any, vec1: Any, vec2: Any, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    return _plus(self, beta, _mul(tensor(vec1).unsqueeze(1), tensor(vec2).unsqueeze(0)), alpha)
+
+
 # ---- over axes -----------------------------------------------------------------------------------------------------
 
 
@@ -502,18 +601,13 @@ def _logaddexp(self: Any, other: Any) -> Tensor:
     x, y = joined(self, other)
     a, b = _parts(x)
     c, d = _parts(y)
-    most = run("maximum", a, c)
-    calm = _where(run("isfinite", most), most, 0.0)
-    p, q = _exp(_sub(a, calm), b)
-    r, s = _exp(_sub(c, calm), d)
-    re, im = _log(_add(p, r), _add(q, s))
-    return _joint(_add(re, calm), im, _result(x, y))
-
-
-def _of_parts(op: str, self: Any, *args: Any, **kwargs: Any) -> Tensor:
-    x = tensor(self)
-    a, b = _parts(x)
-    return _joint(run(op, a, *args, **kwargs), run(op, b, *args, **kwargs), x.dtype)
+    # Of the larger real part, so that the angle is PyTorch's: it is not brought back to the principal one.
+    second = run("lt", a, c)
+    re, im = _where(second, c, a), _where(second, d, b)
+    lesser, angle = _where(second, a, c), _where(second, b, d)
+    ended = run("logical_and", run("isinf", re), run("eq", re, lesser))
+    p, q = _log1p(*_exp(_where(ended, 0.0, _sub(lesser, re)), _sub(angle, im)))
+    return _joint(_where(ended, re, _add(p, re)), _where(ended, im, _add(q, im)), _result(x, y))
 
 
 def _lerp(self: Any, end: Any, weight: Any) -> Tensor:
@@ -582,6 +676,21 @@ COMPLEXES: dict[str, Front] = {
     **{f"aten.float_power.{which}": _float_power for which in ("Scalar", "Tensor_Scalar", "Tensor_Tensor")},
     **COMPLEX,
     **{f"aten.{name}.{w}": f for name, f in (("eq", _eq), ("ne", _ne)) for w in ("Scalar", "Tensor")},
+    **{f"aten.logical_{op}.default": partial(_two, f"logical_{op}") for op in ("and", "or", "xor")},
+    "aten.logical_not.default": lambda self: _logical("logical_not", self),
+    **_tested("any"),
+    **_tested("all"),
+    "aten.count_nonzero.default": _count_nonzero,
+    "aten.count_nonzero.dim_IntList": _count_nonzero,
+    "aten.nonzero.default": _nonzero,
+    "aten.addbmm.default": _addbmm,
+    "aten.addmm.default": _addmm,
+    "aten.addr.default": _addr,
+    "aten.baddbmm.default": _baddbmm,
+    "aten.fill.Scalar": _fill,
+    "aten.full.default": _full,
+    "aten.full_like.default": _full_like,
+    "aten.new_full.default": _new_full,
     "aten.isclose.default": _isclose,
     "aten.isfinite.default": _either("isfinite", "logical_and"),
     "aten.isinf.default": _either("isinf", "logical_or"),

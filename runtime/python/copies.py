@@ -281,6 +281,65 @@ def _conj(self: Any) -> Tensor:
     return run("conj_physical", x) if x.dtype in ("c64", "c128") else x
 
 
+def _normalised(
+    input: Any,
+    weight: Any,
+    bias: Any,
+    running_mean: Any,
+    running_var: Any,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool = True,
+) -> Tensor | Call:
+    """`batch_norm`: the first result, and one call where nothing is kept."""
+    if training and running_mean is None and running_var is None:
+        return Call("batch_norm_training", {"x": input, "w": weight, "b": bias, "eps": eps}, lambda y: y[0])
+    if not training and running_mean is not None and running_var is not None:
+        kept = {"mean": running_mean, "var": running_var}
+        return Call("batch_norm_inference", {"x": input, "w": weight, "b": bias, **kept, "eps": eps})
+    return _batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)[0]
+
+
+def _instance_norm(
+    input: Any,
+    weight: Any,
+    bias: Any,
+    running_mean: Any,
+    running_var: Any,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool = True,
+) -> Tensor | Call:
+    """Every sample by itself; what is kept moves towards the mean of the samples' statistics."""
+    x = tensor(input)
+    if x.ndim < 2:
+        raise Refused(f"a batch of channels is wanted, got rank {x.ndim}")
+    if not use_input_stats:
+        return _normalised(x, weight, bias, running_mean, running_var, False, momentum, eps)
+    axes = list(range(2, x.ndim))
+    if running_mean is not None:
+        _move(running_mean, run("mean", run("mean", x, dim=axes), dim=[0]), momentum)
+    if running_var is not None:
+        _move(running_var, run("mean", run("var", x, dim=axes, correction=1), dim=[0]), momentum)
+    given = {"x": x, "w": weight, "b": bias, "groups": x.shape[1], "eps": eps}
+    return Call("native_group_norm", given, lambda y: y[0])
+
+
+def _isin_number(
+    elements: Any, test_element: Any, assume_unique: bool = False, invert: bool = False
+) -> Tensor:
+    return tensor(run("ne" if invert else "eq", elements, test_element))
+
+
+def _number_isin(
+    element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False
+) -> Tensor:
+    found = run("any", run("eq", tensor(test_elements), element))
+    return tensor(run("logical_not", found) if invert else found)
+
+
 COPIES: dict[str, Front] = {
     **{f"aten.{name}.default": _conj for name in ("_conj", "_conj_physical", "conj")},
     **{f"aten.{name}.default": tensor for name in ("resolve_conj", "resolve_neg")},
@@ -299,7 +358,12 @@ COPIES: dict[str, Front] = {
     "aten.diagonal_scatter.default": _diagonal_scatter,
     "aten.empty_permuted.default": _empty_permuted,
     "aten.empty_strided.default": _empty_strided,
+    "aten.batch_norm.default": _normalised,
     "aten.equal.default": _equal,
+    "aten.instance_norm.default": _instance_norm,
+    "aten.isin.Scalar_Tensor": _number_isin,
+    "aten.isin.Tensor_Scalar": _isin_number,
+    "aten.isreal.default": lambda self: full(list(tensor(self).shape), True, "bool"),
     "aten.isin.Tensor_Tensor": _isin,
     "aten.linspace.Scalar_Tensor": _linspace,
     "aten.linspace.Tensor_Scalar": _linspace,

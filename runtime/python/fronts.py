@@ -16,15 +16,16 @@ What is made of several operators is in composites.py, arrangements.py, products
 parts of these.
 
 May import: `.arguments`, `.fronting`, `.composites`, `.arrangements`, `.backward`, `.copies`, `.matrices`, `.products`,
-`.random`.
+`.random`, `.statistics`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from inspect import signature
+from operator import or_
 from typing import Any
 
 from .arguments import RULES
@@ -54,6 +55,7 @@ from .fronting import (
 from .matrices import MATRICES
 from .products import PRODUCTS
 from .random import DRAWS
+from .statistics import STATISTICS
 
 __all__ = ["COMPOSE", "PLACEMENT", "PREPARE", "VIEWS", "Call", "Front", "Refused", "front", "without_axes"]
 
@@ -586,18 +588,5 @@ _COMPOSE: dict[str, Front] = {
     "aten.zeros.default": partial(_full, 0),
     "aten.zeros_like.default": partial(_filled, 0),
 }
-COMPOSE: dict[str, Front] = dict(
-    sorted(
-        (
-            copies_of(VIEWS)
-            | _COMPOSE
-            | COMPOSITES
-            | ARRANGEMENTS
-            | MATRICES
-            | PRODUCTS
-            | DRAWS
-            | COPIES
-            | BACKWARD
-        ).items()
-    )
-)
+_TABLES = (COMPOSITES, ARRANGEMENTS, MATRICES, PRODUCTS, STATISTICS, DRAWS, COPIES, BACKWARD)
+COMPOSE: dict[str, Front] = dict(sorted(reduce(or_, _TABLES, copies_of(VIEWS) | _COMPOSE).items()))

@@ -1,5 +1,5 @@
 """ATen overloads over products, windows and statistics that models call by name: matmul, einsum, conv2d, layer_norm,
-batch_norm, max_pool1d, lstm, fft_fft, var_mean …, as the operators that mean them.
+max_pool1d, lstm, fft_fft, var_mean …, as the operators that mean them.
 
 `PRODUCTS` is a part of `fronts.COMPOSE`; the rules of fronts.py hold.
 
@@ -29,7 +29,7 @@ from .fronting import (
     tensor,
 )
 
-__all__ = ["PRODUCTS"]
+__all__ = ["PRODUCTS", "fft_axes", "fftn_scale", "fitted", "wide"]
 
 # ---- products ----------------------------------------------------------------------------------------------------
 
@@ -301,44 +301,6 @@ def _group_norm(
     return Call("native_group_norm", given, lambda y: y[0])
 
 
-def _batch_norm(
-    input: Any,
-    weight: Any,
-    bias: Any,
-    running_mean: Any,
-    running_var: Any,
-    training: bool,
-    momentum: float,
-    eps: float,
-    cudnn_enabled: bool = True,
-) -> Call:
-    given = {"x": input, "w": weight, "b": bias, "eps": eps}
-    if not training:
-        return Call("batch_norm_inference", {**given, "mean": running_mean, "var": running_var})
-    if running_mean is not None or running_var is not None:
-        raise Refused("training changes the running statistics")
-    return Call("batch_norm_training", given, lambda y: y[0])
-
-
-def _instance_norm(
-    input: Any,
-    weight: Any,
-    bias: Any,
-    running_mean: Any,
-    running_var: Any,
-    use_input_stats: bool,
-    momentum: float,
-    eps: float,
-    cudnn_enabled: bool = True,
-) -> Call:
-    if not use_input_stats:
-        return _batch_norm(input, weight, bias, running_mean, running_var, False, momentum, eps)
-    if running_mean is not None or running_var is not None:
-        raise Refused("training changes the running statistics")
-    x = tensor(input)
-    return _group_norm(x, x.shape[1], weight, bias, eps)
-
-
 # ---- statistics --------------------------------------------------------------------------------------------------
 
 
@@ -487,7 +449,7 @@ def _rnn(
 _COMPLEX = {"f32": "c64", "f64": "c128", "c64": "c64", "c128": "c128"}
 
 
-def _scale(norm: str | None, n: int, forward: bool) -> float:
+def fftn_scale(norm: str | None, n: int, forward: bool) -> float:
     match norm:
         case None | "backward":
             return 1.0 if forward else 1 / n
@@ -502,14 +464,14 @@ def _by(mode: int, n: int) -> float:
     return {0: 1.0, 1: 1 / math.sqrt(n), 2: 1 / n}[mode]
 
 
-def _wide(x: Tensor, complex_too: bool) -> Tensor:
+def wide(x: Tensor, complex_too: bool) -> Tensor:
     """As f32 or f64, or the complex dtype of it."""
     kind = x.dtype if x.dtype in _COMPLEX else "f32"
     kind = _COMPLEX[kind] if complex_too else kind
     return x if x.dtype == kind else run("cast", x, dtype=kind)
 
 
-def _fitted(x: Tensor, axis: int, n: int | None) -> Tensor:
+def fitted(x: Tensor, axis: int, n: int | None) -> Tensor:
     """Cut off or filled up with zeros at the end."""
     if n is None or n == x.shape[axis]:
         return x
@@ -519,7 +481,7 @@ def _fitted(x: Tensor, axis: int, n: int | None) -> Tensor:
     return run("constant_pad", x, before=[0] * x.ndim, after=after)
 
 
-def _fft_axes(x: Tensor, axes: Ints, forward: bool, scale: float) -> Tensor:
+def fft_axes(x: Tensor, axes: Ints, forward: bool, scale: float) -> Tensor:
     for k, axis in enumerate(axes):
         x = run("fft", x, dim=axis, scale=scale if k == 0 else 1.0, forward=forward)
     return x
@@ -528,7 +490,7 @@ def _fft_axes(x: Tensor, axes: Ints, forward: bool, scale: float) -> Tensor:
 def _fft_c2c(self: Any, dim: Ints, normalization: int, forward: bool) -> Tensor:
     x = tensor(self)
     axes = [axis_of(d, x.ndim) for d in dim]
-    return _fft_axes(x, axes, forward, _by(normalization, math.prod(x.shape[a] for a in axes)))
+    return fft_axes(x, axes, forward, _by(normalization, math.prod(x.shape[a] for a in axes)))
 
 
 def _fft_r2c(self: Any, dim: Ints, normalization: int, onesided: bool) -> Tensor:
@@ -536,58 +498,58 @@ def _fft_r2c(self: Any, dim: Ints, normalization: int, onesided: bool) -> Tensor
     axes = [axis_of(d, x.ndim) for d in dim]
     scale = _by(normalization, math.prod(x.shape[a] for a in axes))
     if not onesided:
-        return _fft_axes(_wide(x, True), axes, True, scale)
-    return _fft_axes(run("rfft", x, dim=axes[-1], scale=scale), axes[:-1], True, 1.0)
+        return fft_axes(wide(x, True), axes, True, scale)
+    return fft_axes(run("rfft", x, dim=axes[-1], scale=scale), axes[:-1], True, 1.0)
 
 
 def _fft_c2r(self: Any, dim: Ints, normalization: int, last_dim_size: int) -> Tensor:
     x = tensor(self)
     axes = [axis_of(d, x.ndim) for d in dim]
     extents = [*(x.shape[a] for a in axes[:-1]), last_dim_size]
-    x = _fft_axes(x, axes[:-1], False, 1.0)
-    half = _fitted(x, axes[-1], last_dim_size // 2 + 1)
+    x = fft_axes(x, axes[:-1], False, 1.0)
+    half = fitted(x, axes[-1], last_dim_size // 2 + 1)
     return run(
         "irfft", half, dim=axes[-1], length=last_dim_size, scale=_by(normalization, math.prod(extents))
     )
 
 
 def _fft(forward: bool, self: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Call:
-    x = _wide(tensor(self), True)
+    x = wide(tensor(self), True)
     axis = axis_of(dim, x.ndim)
-    x = _fitted(x, axis, n)
+    x = fitted(x, axis, n)
     return Call(
-        "fft", {"x": x, "dim": axis, "forward": forward, "scale": _scale(norm, x.shape[axis], forward)}
+        "fft", {"x": x, "dim": axis, "forward": forward, "scale": fftn_scale(norm, x.shape[axis], forward)}
     )
 
 
 def _rfft(self: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Call:
-    x = _wide(tensor(self), False)
+    x = wide(tensor(self), False)
     if x.dtype in ("c64", "c128"):
         raise Refused("reals are wanted")
     axis = axis_of(dim, x.ndim)
-    x = _fitted(x, axis, n)
-    return Call("rfft", {"x": x, "dim": axis, "scale": _scale(norm, x.shape[axis], True)})
+    x = fitted(x, axis, n)
+    return Call("rfft", {"x": x, "dim": axis, "scale": fftn_scale(norm, x.shape[axis], True)})
 
 
 def _irfft(self: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Call:
-    x = _wide(tensor(self), True)
+    x = wide(tensor(self), True)
     axis = axis_of(dim, x.ndim)
     length = 2 * (x.shape[axis] - 1) if n is None else n
-    half = _fitted(x, axis, length // 2 + 1)
-    return Call("irfft", {"x": half, "dim": axis, "length": length, "scale": _scale(norm, length, False)})
+    half = fitted(x, axis, length // 2 + 1)
+    return Call("irfft", {"x": half, "dim": axis, "length": length, "scale": fftn_scale(norm, length, False)})
 
 
 def _fftn(
     forward: bool, self: Any, s: Ints | None = None, dim: Ints | None = None, norm: str | None = None
 ) -> Tensor:
-    x = _wide(tensor(self), True)
+    x = wide(tensor(self), True)
     s, dim = _axes(s), _axes(dim)
     if dim is None:
         dim = range(x.ndim) if s is None else range(x.ndim - len(s), x.ndim)
     axes = [axis_of(d, x.ndim) for d in dim]
     for axis, n in zip(axes, s or (), strict=False):
-        x = _fitted(x, axis, None if n == -1 else n)
-    return _fft_axes(x, axes, forward, _scale(norm, math.prod(x.shape[a] for a in axes), forward))
+        x = fitted(x, axis, None if n == -1 else n)
+    return fft_axes(x, axes, forward, fftn_scale(norm, math.prod(x.shape[a] for a in axes), forward))
 
 
 def _fft2(
@@ -632,7 +594,6 @@ PRODUCTS: dict[str, Front] = {
     "aten.affine_grid_generator.default": _affine_grid,
     "aten.argsort.default": _argsort,
     "aten.argsort.stable": _argsort_stable,
-    "aten.batch_norm.default": _batch_norm,
     "aten.conv1d.default": partial(_conv, 1),
     "aten.conv1d.padding": partial(_conv, 1),
     "aten.conv2d.default": partial(_conv, 2),
@@ -661,7 +622,6 @@ PRODUCTS: dict[str, Front] = {
     "aten.group_norm.default": _group_norm,
     "aten.gru.input": partial(_rnn, "gru"),
     "aten.inner.default": _inner,
-    "aten.instance_norm.default": _instance_norm,
     "aten.kron.default": _kron,
     "aten.layer_norm.default": _layer_norm,
     "aten.linalg_cross.default": _cross,
