@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from .fronting import (
@@ -130,6 +131,19 @@ def _tensor_split_at(self: Any, indices: Ints, dim: int = 0) -> tuple[Tensor, ..
     return _sections(x, axis, [min(max(k + n if k < 0 else k, 0), n) for k in indices])
 
 
+def _tensor_split_by(self: Any, tensor_indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    given = tensor(tensor_indices_or_sections)
+    if given.dtype != "i64" or given.ndim > 1:
+        raise Refused("one i64, or a vector of them, is wanted")
+    if not given.ndim:
+        return _tensor_split(self, int(given.item()), dim)
+    return _tensor_split_at(self, [int(given[k].item()) for k in range(given.shape[0])], dim)
+
+
+def _narrow_from(self: Any, dim: int, start: Any, length: int) -> Tensor:
+    return _narrow(self, dim, int(tensor(start).item()), length)
+
+
 def _along(axis_of_rank: dict[int, int], self: Any, cut: int | Ints) -> tuple[Tensor, ...]:
     x = tensor(self)
     axis = axis_of_rank.get(x.ndim, axis_of_rank[0])
@@ -200,10 +214,12 @@ VIEWS_MORE: dict[str, Front] = {
     "aten.meshgrid.indexing": _meshgrid,
     "aten.movedim.int": _movedim,
     "aten.movedim.intlist": _movedim,
+    "aten.narrow.Tensor": _narrow_from,
     "aten.narrow.default": _narrow,
     "aten.numpy_T.default": _reversed,
     "aten.ravel.default": _flatten,
     "aten.reshape_as.default": _reshape_as,
+    "aten.tensor_split.tensor_indices_or_sections": _tensor_split_by,
     "aten.tensor_split.indices": _tensor_split_at,
     "aten.tensor_split.sections": _tensor_split,
     "aten.unflatten.int": _unflatten,
@@ -667,7 +683,61 @@ def _col2im(
     return Call("fold", {"x": parts, **attrs}, None if given.ndim == 3 else lambda y: y[0])
 
 
+# ---- scattered, masked and laid back -----------------------------------------------------------------------------
+
+
+def _scatter_by(self: Any, dim: int, index: Any, src: Any, reduce: str) -> Call:
+    """`scatter` with one of its two reductions; a number stands for as many as there are indices."""
+    kinds = {"add": "sum", "multiply": "prod"}
+    if reduce not in kinds:
+        raise Refused(f"`reduce` must be add or multiply, it is {reduce}")
+    x, i = tensor(self), tensor(index)
+    s = full(list(i.shape), src, x.dtype) if isinstance(src, bool | int | float | complex) else tensor(src)
+    if not x.ndim:
+        given = {"x": x.reshape([1]), "i": i.reshape([1]), "src": s.reshape([1])}
+        return Call("scatter_reduce", {**given, "dim": 0, "reduce": kinds[reduce]}, lambda y: y.reshape([]))
+    return Call("scatter_reduce", {"x": x, "dim": dim, "i": i, "src": s, "reduce": kinds[reduce]})
+
+
+def _scatter_number(self: Any, dim: int, index: Any, value: Any, reduce: str) -> Call:
+    return _scatter_by(self, dim, index, value, reduce)
+
+
+def _bucketize(self: Any, boundaries: Any, out_int32: bool = False, right: bool = False) -> Tensor:
+    b = tensor(boundaries)
+    x = full((), self, b.dtype) if isinstance(self, bool | int | float) else tensor(self)
+    if x.dtype != b.dtype:
+        raise Refused(f"numbers of {x.dtype} among boundaries of {b.dtype}")
+    out = run("bucketize", x, b, right=right)
+    return tensor(out.to("i32") if out_int32 else out)
+
+
+def _max_unpool(n: int, self: Any, indices: Any, output_size: Ints, *more: Any, **named: Any) -> Tensor:
+    """Every number where its index says, of planes (or volumes) of zeros."""
+    x, i = tensor(self), tensor(indices)
+    if x.ndim not in (n + 1, n + 2) or tuple(i.shape) != tuple(x.shape) or len(output_size) != n:
+        raise Refused(f"values {list(x.shape)}, places {list(i.shape)} and {n} extents do not fit")
+    lead, room = list(x.shape[: x.ndim - n]), math.prod(output_size)
+    if i.size and not 0 <= int(run("amin", i).item()) <= int(run("amax", i).item()) < room:
+        raise Refused(f"`indices` must lie from 0 to {room - 1}")
+    flat = [math.prod(lead), math.prod(x.shape[x.ndim - n :])]
+    zeros = full((flat[0], room), 0, x.dtype)
+    out = run("scatter", zeros, run("contiguous", i).reshape(flat), run("contiguous", x).reshape(flat), dim=1)
+    return tensor(out.reshape([*lead, *output_size]))
+
+
+def _at_least_each(rank: int, tensors: Sequence[Any]) -> tuple[Tensor, ...]:
+    return tuple(_at_least(rank, x) for x in tensors)
+
+
 ARRANGEMENTS: dict[str, Front] = {
+    **{f"aten.atleast_{n}d.Sequence": partial(_at_least_each, n) for n in (1, 2, 3)},
+    "aten.bucketize.Scalar": _bucketize,
+    "aten.bucketize.Tensor": _bucketize,
+    "aten.max_unpool2d.default": partial(_max_unpool, 2),
+    "aten.max_unpool3d.default": partial(_max_unpool, 3),
+    "aten.scatter.reduce": _scatter_by,
+    "aten.scatter.value_reduce": _scatter_number,
     "aten._local_scalar_dense.default": _item,
     "aten.contiguous.default": _contiguous,
     "aten.imag.default": lambda self: _part("imag", self),

@@ -194,6 +194,7 @@ _VIEWS: dict[str, Front] = {
     "aten.diagonal.default": _diagonal,
     "aten.expand.default": _expand,
     "aten.lift_fresh.default": _same,
+    "aten.linalg_diagonal.default": lambda A, offset=0, dim1=-2, dim2=-1: _diagonal(A, offset, dim1, dim2),
     "aten.permute.default": _permute,
     "aten.reshape.default": _reshape,
     "aten.select.int": _select,
@@ -207,6 +208,7 @@ _VIEWS: dict[str, Front] = {
     "aten.transpose.int": _transpose,
     "aten.unbind.int": _unbind,
     "aten.unfold.default": _unfold,
+    "aten.unsafe_split.Tensor": _split,
     "aten.unsqueeze.default": _unsqueeze,
     "aten.view.default": _view,
 }

@@ -13,7 +13,7 @@ import secrets
 import threading
 from typing import Any
 
-from .fronting import Call, Front, Ints, Refused, Tensor, dtype_name, full, joined, run, tensor
+from .fronting import Call, Front, Ints, Refused, Tensor, dtype_name, full, joined, run, stated, tensor
 
 __all__ = ["DRAWS", "Generator", "default", "manual_seed"]
 
@@ -192,7 +192,83 @@ def _multinomial(self: Any, num_samples: int, replacement: bool = False, generat
     return out if x.ndim == 2 else out[0]
 
 
+def _log_normal(self: Any, mean: float = 1, std: float = 2, generator: Any = None) -> Call:
+    return Call("exp", {"x": _normal_like(self, mean, std, generator)})
+
+
+def _bernoulli_of(self: Any, p: Any, generator: Any = None) -> Tensor:
+    """In self's shape and dtype, by chances of their own."""
+    x = tensor(self)
+    chances = tensor(p).expand(list(x.shape))
+    wide = chances if chances.dtype in ("f32", "f64") else chances.to("f32")
+    drawn = run("bernoulli", run("contiguous", wide), **_spend(x.shape, generator))
+    return tensor(drawn if drawn.dtype == x.dtype else drawn.to(x.dtype))
+
+
+def _alpha_dropout(spread: Any, input: Any, p: float, train: bool) -> Any:
+    """Of SELU's outputs: what is dropped takes its least value, and mean and spread stay."""
+    x = tensor(input)
+    if not 0 <= p <= 1:
+        raise Refused(f"`p` must lie from 0 to 1, it is {p}")
+    if not train or p == 0 or not x.size:
+        return Call("contiguous", {"x": x})
+    if p == 1:
+        return full(list(x.shape), 0, x.dtype)
+    least = 1.7580993408473766
+    a = 1 / math.sqrt((least * least * p + 1) * (1 - p))
+    shape = spread(x)
+    kept = run("bernoulli", full(shape, 1 - p, x.dtype), **_spend(shape, None))
+    moved = run("add", run("mul", run("sub", kept, 1), least * a), least * a * p)
+    return Call("add", {"a": run("mul", x, run("mul", kept, a)), "b": moved})
+
+
+def _attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """With dropped weights; without, the operator's rows have answered."""
+    q, k, v = tensor(query), tensor(key), tensor(value)
+    if not 0 <= dropout_p < 1:
+        raise Refused(f"`dropout_p` must lie from 0 up to 1, it is {dropout_p}")
+    if is_causal and attn_mask is not None:
+        raise Refused("`is_causal` and `attn_mask` exclude each other")
+    if q.ndim < 2 or k.ndim != q.ndim or v.ndim != q.ndim:
+        raise Refused("`query`, `key` and `value` must have one rank of at least 2")
+    if enable_gqa and q.ndim > 2:
+        times = q.shape[-3] // k.shape[-3]
+        heads = stated([h // times for h in range(q.shape[-3])], "i64")
+        k, v = (run("index_select", t, heads, dim=t.ndim - 3) for t in (k, v))
+    by = q.shape[-1] ** -0.5 if scale is None else scale
+    scores = run("mul", run("matmul", q, k.transpose(-1, -2)), by)
+    if is_causal:
+        seen = run("tril", full([q.shape[-2], k.shape[-2]], True, "bool"))
+        scores = run("where", seen, scores, -math.inf)
+    elif attn_mask is not None:
+        m = tensor(attn_mask)
+        scores = run("where", m, scores, -math.inf) if m.dtype == "bool" else run("add", scores, m)
+    blind = run("all", run("eq", scores, -math.inf), dim=[scores.ndim - 1], keepdim=True)
+    weights = run("where", blind, 0.0, run("softmax", scores, axis=-1))
+    kept = run("native_dropout", weights, p=dropout_p, **_spend(weights.shape, None))[0]
+    return Call("matmul", {"a": kept, "b": v})
+
+
 DRAWS: dict[str, Front] = {
+    "aten.alpha_dropout.default": lambda input, p, train: _alpha_dropout(
+        lambda x: list(x.shape), input, p, train
+    ),
+    "aten.bernoulli.Tensor": _bernoulli_of,
+    "aten.bernoulli.float": _bernoulli_by,
+    "aten.feature_alpha_dropout.default": lambda input, p, train: _alpha_dropout(
+        lambda x: [n if k < 2 else 1 for k, n in enumerate(x.shape)], input, p, train
+    ),
+    "aten.log_normal.default": _log_normal,
+    "aten.scaled_dot_product_attention.default": _attention,
     "aten.bernoulli.default": _bernoulli,
     "aten.bernoulli.p": _bernoulli_by,
     "aten.cauchy.default": _cauchy,

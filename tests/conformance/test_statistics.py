@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -75,6 +76,44 @@ def test_a_signal_comes_back_from_its_windows() -> None:
     spectrum = torch.stft(SIGNAL, 8, 2, window=window, return_complex=True)
     got = ow.call_aten("aten.istft.default", spectrum, 8, 2, None, window)
     np.testing.assert_allclose(got.numpy(), SIGNAL.numpy(), rtol=1e-4, atol=1e-5)
+
+
+PLACES = torch.tensor([[0, 1, 1, 0, 2], [2, 2, 0, 1, 1]])
+SMALL: dict[str, tuple[Any, ...]] = {
+    "atleast_2d.Sequence": ([X, torch.tensor(3.0)],),
+    "bucketize.Tensor": (X, torch.tensor([-1.0, 0.0, 1.0]), {"out_int32": True}),
+    "isin.Scalar_Tensor": (1.0, torch.tensor([1.0, 2.0])),
+    "linalg_diagonal.default": (X, {"offset": 1}),
+    "max_unpool2d.default": (random(1, 2, 2), torch.tensor([[[0, 3], [9, 15]]]), [4, 4]),
+    "narrow.Tensor": (X, 1, torch.tensor(1), 2),
+    "scatter.reduce": (X, 0, PLACES, random(2, 5), {"reduce": "add"}),
+    "scatter.value_reduce": (X, 0, PLACES, 2.0, {"reduce": "multiply"}),
+    "tensor_split.tensor_indices_or_sections": (X, torch.tensor([1, 3]), 1),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_what_is_laid_out_again(name: str) -> None:
+    *given, last = SMALL[name]
+    named = last if isinstance(last, dict) else {}
+    given = given if named else [*given, last]
+    got, want = (
+        f(*given, **named) for f in (partial(ow.call_aten, f"aten.{name}"), overload(f"aten.{name}"))
+    )
+    pairs = zip(*((tuple(x) if isinstance(x, tuple | list) else (x,)) for x in (got, want)), strict=True)
+    for mine, theirs in pairs:
+        assert mine.numpy().dtype == theirs.numpy().dtype
+        np.testing.assert_array_equal(mine.numpy(), theirs.numpy())
+
+
+@pytest.mark.nightly
+def test_dropped_weights_and_channels_keep_their_mean() -> None:
+    ow.random.manual_seed(1)
+    ones = torch.ones(1, 4, 300, 8)
+    drawn = ow.call_aten("aten.scaled_dot_product_attention.default", ones, ones, ones, None, 0.25).numpy()
+    assert abs(drawn.mean() - 1) < 5 * (0.25 / 0.75 / 300 / 1200) ** 0.5 and drawn.std() > 0
+    z = ow.call_aten("aten.alpha_dropout.default", random(20_000), 0.3, True).numpy()
+    assert abs(z.mean()) < 0.05 and abs(z.std() - 1) < 0.05
 
 
 def test_a_quantile_lies_between_two_numbers_and_q_from_0_to_1() -> None:
