@@ -18,7 +18,7 @@ from opwright.workflows import console  # noqa: E402
 from opwright.workflows.enable import Trial, enable_target  # noqa: E402
 from opwright.workflows.workbench import Workbench  # noqa: E402
 
-FILES = [Path(__file__).with_name(f"zoo{part}.py") for part in ("", "_layers", "_algorithms")]
+FILES = [Path(__file__).with_name(f"zoo{part}.py") for part in ("", "_layers", "_algorithms", "_traps")]
 #: Function → what its refusal must say: a program cannot say it.
 REFUSED = {
     "branchy": "data-dependent",
