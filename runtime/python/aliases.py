@@ -50,6 +50,8 @@ ALIASES: dict[str, str] = {
     "special_erfc": "erfc",
     "special_erfinv": "erfinv",
     "special_exp2": "exp2",
+    "special_gammainc": "igamma",
+    "special_gammaincc": "igammac",
     "special_expit": "sigmoid",
     "special_expm1": "expm1",
     "special_gammaln": "lgamma",

@@ -102,12 +102,6 @@ def _square(self: Any) -> Call:
     return Call("pow", {"a": self, "b": 2})
 
 
-def _polygamma(n: int, self: Any) -> Call:
-    if n not in (0, 1):
-        raise Refused(f"order {n} is not known")
-    return Call("trigamma" if n else "digamma", {"x": self})
-
-
 def _where(condition: Any) -> tuple[Tensor, ...]:
     """The positions of what holds, an axis each."""
     x = tensor(condition)
@@ -361,7 +355,6 @@ COMPOSITES: dict[str, Front] = {
     "aten.nll_loss_nd.default": _nll_value,
     "aten.pairwise_distance.default": _pairwise,
     "aten.poisson_nll_loss.default": _poisson,
-    "aten.polygamma.default": _polygamma,
     "aten.prelu.default": _prelu,
     "aten.relu6.default": _relu6,
     "aten.rrelu.default": _rrelu,

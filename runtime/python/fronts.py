@@ -16,7 +16,7 @@ What is made of several operators is in composites.py, arrangements.py, products
 parts of these.
 
 May import: `.arguments`, `.fronting`, `.composites`, `.arrangements`, `.backward`, `.copies`, `.matrices`, `.products`,
-`.random`, `.statistics`.
+`.random`, `.special`, `.statistics`.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ from .fronting import (
 from .matrices import MATRICES
 from .products import PRODUCTS
 from .random import DRAWS
+from .special import SPECIAL
 from .statistics import STATISTICS
 
 __all__ = ["COMPOSE", "PLACEMENT", "PREPARE", "VIEWS", "Call", "Front", "Refused", "front", "without_axes"]
@@ -590,5 +591,5 @@ _COMPOSE: dict[str, Front] = {
     "aten.zeros.default": partial(_full, 0),
     "aten.zeros_like.default": partial(_filled, 0),
 }
-_TABLES = (COMPOSITES, ARRANGEMENTS, MATRICES, PRODUCTS, STATISTICS, DRAWS, COPIES, BACKWARD)
+_TABLES = (COMPOSITES, ARRANGEMENTS, MATRICES, PRODUCTS, STATISTICS, SPECIAL, DRAWS, COPIES, BACKWARD)
 COMPOSE: dict[str, Front] = dict(sorted(reduce(or_, _TABLES, copies_of(VIEWS) | _COMPOSE).items()))
