@@ -1,6 +1,6 @@
 """PyTorch in a process of its own: evaluates ATen overloads for the gate `meaning`, and dies without taking us along.
 
-It also runs the functions of compositions.py.  This file is both sides.  Run as a program it is the server: it imports
+It also runs the functions of compositions*.py.  This file is both sides.  Run as a program it is the server: it imports
 torch and NumPy and nothing of opwright.  Imported it gives `TorchServer`, which starts one on demand, restarts it after
 a crash (`div(INT_MIN, -1, 'trunc')` kills a process) and says `TorchMissing` where there is none.
 
@@ -167,7 +167,7 @@ class TorchServer:
         return self._ask(request, arrays)
 
     def compose(self, name: str, inputs: Sequence[object], attrs: Mapping[str, object]) -> list[Array | None]:
-        """The outputs of a function of compositions.py on inputs in order (None: absent) and attributes by name."""
+        """The outputs of a function of compositions*.py on inputs in order (None: absent) and attributes by name."""
         arrays: dict[str, Array] = {}
         request = {
             "composition": name,
@@ -329,14 +329,16 @@ def _answer(
 
 
 @functools.cache
-def _compositions() -> Any:
-    """compositions.py beside this file, which imports torch."""
-    path = Path(__file__).resolve().with_name("compositions.py")
-    spec = importlib.util.spec_from_file_location("compositions", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def _compositions() -> dict[str, Any]:
+    """The functions of compositions*.py beside this file, which import torch."""
+    found: dict[str, Any] = {}
+    for path in sorted(Path(__file__).resolve().parent.glob("compositions*.py")):
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        found |= {n: f for n, f in vars(module).items() if getattr(f, "__module__", "") == path.stem}
+    return found
 
 
 def _composed(
@@ -344,7 +346,9 @@ def _composed(
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """A mistake in a composition is an error of ours, so it is told where."""
     try:
-        function = getattr(_compositions(), message["composition"])
+        function = _compositions().get(message["composition"])
+        if function is None:
+            raise LookupError(f"no function {message['composition']} in compositions*.py")
         inputs = [_decode(torch, v, arrays) for v in message["inputs"]]
         attrs = {n: _decode(torch, v, arrays) for n, v in message["attrs"].items()}
         with torch.no_grad():
