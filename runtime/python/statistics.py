@@ -468,6 +468,34 @@ def _embedding_bag(
     return _as(out, w.dtype), full((0,), 0, i.dtype) if direct else bag, found, found
 
 
+# ---- attention and indices under a mask --------------------------------------------------------------------------
+
+
+def _flash(
+    query: Any,
+    key: Any,
+    value: Any,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    attn_mask: Any = None,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Attention, and the logarithm of every row's sum of exponentials, in f32 or f64."""
+    if dropout_p:
+        raise Refused("`dropout_p` must be 0")
+    q, k, v = tensor(query), tensor(key), tensor(value)
+    out = run("scaled_dot_product_attention", q, k, v, attn_mask, causal=is_causal, scale=scale)
+    kind = "f64" if q.dtype == "f64" else "f32"
+    by = q.shape[-1] ** -0.5 if scale is None else scale
+    scores = _mul(run("matmul", _as(q, kind), _as(k, kind).transpose(-1, -2)), by)
+    if is_causal:
+        scores = _where(run("tril", full([q.shape[-2], k.shape[-2]], True, "bool")), scores, -math.inf)
+    if attn_mask is not None:
+        m = tensor(attn_mask)
+        scores = _where(m, scores, -math.inf) if m.dtype == "bool" else _add(scores, m)
+    return out, run("logsumexp", scores, dim=[scores.ndim - 1])
+
+
 # ---- windows and spectra -----------------------------------------------------------------------------------------
 
 
@@ -693,6 +721,7 @@ def _overlaid(parts: Tensor, hop: int, total: int) -> Tensor:
 STATISTICS: dict[str, Front] = {
     "aten._embedding_bag.default": _embedding_bag,
     "aten._embedding_bag_forward_only.default": _embedding_bag,
+    "aten._scaled_dot_product_flash_attention_for_cpu.default": _flash,
     "aten.combinations.default": _combinations,
     "aten.corrcoef.default": _corrcoef,
     "aten.cov.default": _cov,

@@ -135,3 +135,12 @@ def test_training_moves_what_is_kept(name: str) -> None:
     np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-4, atol=1e-5)
     for mine, other in zip(kept, theirs, strict=True):
         np.testing.assert_allclose(mine.numpy(), other.numpy(), rtol=1e-5)
+
+
+@pytest.mark.nightly
+def test_attention_with_the_logarithms_of_its_sums() -> None:
+    q, k, v = random(1, 2, 5, 4), random(1, 2, 5, 4) + 1, random(1, 2, 5, 4)
+    name = "aten._scaled_dot_product_flash_attention_for_cpu.default"
+    got, want = (f(q, k, v, 0.0, True) for f in (partial(ow.call_aten, name), overload(name)))
+    for mine, theirs in zip(got, want, strict=True):
+        np.testing.assert_allclose(mine.numpy(), theirs.numpy(), rtol=1e-4, atol=1e-5)
