@@ -42,8 +42,19 @@ def _rms_norm(
     about: About, input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None
 ) -> dict[str, Any]:
     """Without `eps`, PyTorch takes the unit of what it computes in: f64, or f32 for the rest."""
+    if not len(normalized_shape):
+        raise Refused("`normalized_shape` must name at least one axis")
     small = (2.0**-52 if _dtype(about, input) in ("f64", "c128") else 2.0**-23) if eps is None else eps
     return {"input": input, "normalized_shape": normalized_shape, "weight": weight, "eps": small}
+
+
+def _layer_norm(
+    about: About, input: Any, normalized_shape: Any, weight: Any, bias: Any, eps: float
+) -> dict[str, Any]:
+    if not len(normalized_shape):
+        raise Refused("`normalized_shape` must name at least one axis")
+    given = {"input": input, "normalized_shape": normalized_shape, "weight": weight, "bias": bias}
+    return given | {"eps": eps}
 
 
 def _hardtanh(about: About, self: Any, min_val: float = -1, max_val: float = 1) -> dict[str, Any]:
@@ -198,6 +209,7 @@ RULES: dict[str, Rule] = {
     "aten.hardtanh.default": _hardtanh,
     "aten.max_pool2d_with_indices.default": partial(max_pool, 2),
     "aten.max_pool3d_with_indices.default": partial(max_pool, 3),
+    "aten.native_layer_norm.default": _layer_norm,
     "aten.mm.default": partial(_product, 2),
     "aten.rms_norm.default": _rms_norm,
     "aten.scalar_tensor.default": _scalar_tensor,

@@ -97,6 +97,8 @@ def _as_strided_scatter(
 
 def _chunk_cat(tensors: Any, dim: int, num_chunks: int) -> Tensor:
     """Every tensor in `num_chunks` parts along dim (zeros after its end), the parts of one number side by side."""
+    if num_chunks < 1 or not tensors:
+        raise Refused("at least one chunk of at least one tensor is wanted")
     rows = []
     for t in map(tensor, tensors):
         axis = axis_of(dim, t.ndim)
@@ -250,6 +252,8 @@ def _empty_strided(size: Ints, stride: Ints, dtype: Any = None) -> Tensor:
 
 
 def _empty_permuted(size: Ints, physical_layout: Ints, dtype: Any = None) -> Tensor:
+    if sorted(physical_layout) != list(range(len(size))):
+        raise Refused(f"{list(physical_layout)} is no order of {len(size)} axes")
     strides, step = [0] * len(size), 1
     for axis in reversed(list(physical_layout)):
         strides[axis] = step

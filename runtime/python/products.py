@@ -466,6 +466,8 @@ def _by(mode: int, n: int) -> float:
 
 def wide(x: Tensor, complex_too: bool) -> Tensor:
     """As f32 or f64, or the complex dtype of it."""
+    if not x.ndim:
+        raise Refused("a transform goes along an axis, and a single number has none")
     kind = x.dtype if x.dtype in _COMPLEX else "f32"
     kind = _COMPLEX[kind] if complex_too else kind
     return x if x.dtype == kind else run("cast", x, dtype=kind)

@@ -182,6 +182,13 @@ def _multinomial(self: Any, num_samples: int, replacement: bool = False, generat
     rows = x if x.ndim == 2 else x.unsqueeze(0)
     if x.ndim not in (1, 2) or num_samples < 1 or (not replacement and num_samples > rows.shape[1]):
         raise Refused(f"{num_samples} samples of weights of shape {list(x.shape)}")
+    if rows.shape[1] > 1 << 24 or x.dtype not in ("f16", "bf16", "f32", "f64"):
+        raise Refused(f"weights must be at most 2^24 real numbers, these are {rows.shape[1]} {x.dtype}")
+    if rows.size:
+        sums = run("sum", rows if x.dtype in ("f32", "f64") else rows.to("f32"), dim=[1])
+        good = run("logical_and", run("isfinite", sums), run("gt", sums, 0))
+        if not bool(run("all", good).item()) or not float(run("amin", rows).item()) >= 0:
+            raise Refused("weights must be finite, none below 0, and each row's sum above 0")
     if replacement:
         wide = rows.unsqueeze(1).expand([rows.shape[0], num_samples, rows.shape[1]])
         noise = run("exponential", run("contiguous", wide), **_spend(wide.shape, generator))

@@ -144,3 +144,21 @@ def test_attention_with_the_logarithms_of_its_sums() -> None:
     got, want = (f(q, k, v, 0.0, True) for f in (partial(ow.call_aten, name), overload(name)))
     for mine, theirs in zip(got, want, strict=True):
         np.testing.assert_allclose(mine.numpy(), theirs.numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("empty_permuted.default", ([2, 3], [0, 3])),
+        ("fft_fft.default", (torch.tensor(1.0),)),
+        ("multinomial.default", (torch.zeros(3), 1)),
+        ("multinomial.default", (torch.tensor([1.0, -1.0]), 1)),
+        ("native_layer_norm.default", (X, [], None, None, 1e-5)),
+    ],
+)
+def test_what_pytorch_refuses_is_refused_in_words(name: str, args: Any) -> None:
+    with pytest.raises(
+        OpTypeError, match=rf"^aten\.{name} is not supplied for these arguments: .*[a-z]"
+    ) as found:
+        ow.call_aten(f"aten.{name}", *args)
+    assert found.value.__cause__ is None  # a front that stumbled would be the cause
