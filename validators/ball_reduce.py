@@ -22,8 +22,13 @@ __all__ = ["Accumulator", "contract", "identity", "reduce_", "scan", "sum_factor
 
 
 def sum_factor(n: Array) -> Array:
-    """c(n): how many roundings a blocked or pairwise sum of n terms may add up; none for a single term."""
+    """c(n): how many roundings a blocked or pairwise sum of n terms may add up; none for a single term.
+
+    Blocks are asked of kernels: another program, which the gate of meaning compares with, may add in one chain.
+    """
     count = np.asarray(n, np.float64)
+    if counts_every_rounding():
+        return np.where(count <= 1, 0.0, count)
     return np.where(count <= 1, 0.0, np.minimum(count, 4 * np.sqrt(count) + 16))
 
 

@@ -136,7 +136,7 @@ def _halves(shape: Shape, dtype: DType, rng: Rng) -> Array:
     return np.where(pick < 0.7, half, np.where(pick < 0.85, beside, np.floor(half)))
 
 
-def _sprinkled(*choices: tuple[float, ...]) -> Callable[[Shape, DType, Rng], Array]:
+def _sprinkled(*choices: tuple[float, ...], sparse: bool = False) -> Callable[[Shape, DType, Rng], Array]:
     """Normal numbers, among them every special value of one choice, each at places of its own.
 
     Half of the draws have few, so that a long row is not decided by its first one, and half many; half have one in
@@ -148,7 +148,7 @@ def _sprinkled(*choices: tuple[float, ...]) -> Callable[[Shape, DType, Rng], Arr
         flat = rng.standard_normal(math.prod(shape))
         specials = rng.permutation(choices[int(rng.integers(len(choices)))])
         few = 1.5 * flat.size / max((1, *shape))
-        count = few if rng.random() < 0.5 else 0.06 * len(specials) * flat.size
+        count = few if sparse or rng.random() < 0.5 else 0.06 * len(specials) * flat.size
         places = rng.permutation(flat.size)
         if flat.size and rng.random() < 0.5:
             places = np.concatenate([[flat.size - 1], places[places != flat.size - 1]])
@@ -162,8 +162,8 @@ def _sprinkled(*choices: tuple[float, ...]) -> Callable[[Shape, DType, Rng], Arr
 
 
 def _nan_inf(shape: Shape, dtype: DType, rng: Rng) -> Array:
-    """Both, and zeros that a kernel may leave out where they meet them: 0 times inf is nan."""
-    out = _sprinkled((np.nan, np.inf, -np.inf))(shape, dtype, rng)
+    """Both, few enough to leave numbers, and zeros that a kernel may leave out where they meet: 0 times inf is nan."""
+    out = _sprinkled((np.nan, np.inf, -np.inf), sparse=True)(shape, dtype, rng)
     zeros = np.where(rng.random(shape) < 0.5, 0.0, -0.0)
     return np.where(np.isfinite(out) & (rng.random(shape) < 0.15), zeros, out)
 
@@ -174,14 +174,21 @@ def _infinite(shape: Shape, dtype: DType, rng: Rng) -> Array:
     if not out.size:
         return out
     rows = out.reshape(-1, shape[-1] if shape else 1)
-    kinds = [(np.inf,), (-np.inf,), (np.inf, -np.inf), (np.inf, np.inf), ()]
-    first = int(rng.choice([0, 0, 1, 2]))  # of a single row, that is all there is
+    # what is in the last place, and what is anywhere else
+    kinds = [
+        ((np.inf,), ()),
+        ((-np.inf,), ()),
+        ((), (np.inf,)),
+        ((), (-np.inf,)),
+        ((), (np.inf, -np.inf)),
+        ((), ()),
+    ]
+    first = int(rng.integers(len(kinds) - 1))  # of a single row, that is all there is
     order = [first, *(k for k in rng.permutation(len(kinds)) if k != first)]
     for k, row in enumerate(rows):
-        kind = kinds[order[k % len(kinds)]]
-        places = rng.permutation(len(row))
-        if rng.random() < 0.5:
-            places = np.concatenate([[len(row) - 1], places[places != len(row) - 1]])
+        last, kind = kinds[order[k % len(kinds)]]
+        row[len(row) - len(last) :] = last
+        places = rng.permutation(len(row) - len(last))
         for at, value in zip(places, kind, strict=False):
             row[at] = value
     return rows.reshape(shape)

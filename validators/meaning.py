@@ -47,7 +47,7 @@ __all__ = ["AUTHOR_ONLY", "aten_arguments", "gate_meaning", "measure_strength", 
 
 AUTHOR_ONLY = "author only"
 #: Elements of a case beyond which another source is not asked.
-_LARGEST = 1 << 16
+_LARGEST = 1 << 18
 #: Overloads whose answer among equals is documented, or the same in every kernel of PyTorch's for the CPU: those that
 #: may be at odds with `compute` about a position.  Where one is not listed, another choice among equals is no error.
 _TIES = {

@@ -24,6 +24,7 @@ from opwright.validators.ball import (
     compare,
     constant,
     divide,
+    every_rounding_counts,
     exact,
     extremum,
     logical,
@@ -460,6 +461,12 @@ def test_contraction_bounds_no_less_than_the_plain_sum() -> None:
     assert np.allclose(got.value, want.value, rtol=1e-12)
     assert np.all(got.radius >= want.radius * (1 - 1e-9))
     assert np.all(got.radius <= want.radius * 1.01)
+
+
+def test_another_program_may_add_in_one_chain() -> None:
+    with every_rounding_counts():
+        assert sum_factor(np.array([1, 40, 10_000])).tolist() == [0, 40, 10_000]
+    assert sum_factor(np.array([10_000])) == 416
 
 
 def test_products_of_a_contraction_that_underflow_are_not_exact() -> None:
