@@ -136,7 +136,7 @@ def _halves(shape: Shape, dtype: DType, rng: Rng) -> Array:
     return np.where(pick < 0.7, half, np.where(pick < 0.85, beside, np.floor(half)))
 
 
-def _sprinkled(*choices: tuple[float, ...], sparse: bool = False) -> Callable[[Shape, DType, Rng], Array]:
+def _sprinkled(*choices: tuple[float, ...]) -> Callable[[Shape, DType, Rng], Array]:
     """Normal numbers, among them every special value of one choice, each at places of its own.
 
     Half of the draws have few, so that a long row is not decided by its first one, and half many; half have one in
@@ -148,7 +148,7 @@ def _sprinkled(*choices: tuple[float, ...], sparse: bool = False) -> Callable[[S
         flat = rng.standard_normal(math.prod(shape))
         specials = rng.permutation(choices[int(rng.integers(len(choices)))])
         few = 1.5 * flat.size / max((1, *shape))
-        count = few if sparse or rng.random() < 0.5 else 0.06 * len(specials) * flat.size
+        count = few if rng.random() < 0.5 else 0.06 * len(specials) * flat.size
         places = rng.permutation(flat.size)
         if flat.size and rng.random() < 0.5:
             places = np.concatenate([[flat.size - 1], places[places != flat.size - 1]])
@@ -161,11 +161,14 @@ def _sprinkled(*choices: tuple[float, ...], sparse: bool = False) -> Callable[[S
     return contents
 
 
+def _with_zeros(a: Array, rng: Rng) -> Array:
+    """Zeros among its numbers, which a kernel may leave out where they meet: 0 times inf is nan."""
+    zeros = np.where(rng.random(a.shape) < 0.5, 0.0, -0.0)
+    return np.where(np.isfinite(a) & (rng.random(a.shape) < 0.15), zeros, a)
+
+
 def _nan_inf(shape: Shape, dtype: DType, rng: Rng) -> Array:
-    """Both, few enough to leave numbers, and zeros that a kernel may leave out where they meet: 0 times inf is nan."""
-    out = _sprinkled((np.nan, np.inf, -np.inf), sparse=True)(shape, dtype, rng)
-    zeros = np.where(rng.random(shape) < 0.5, 0.0, -0.0)
-    return np.where(np.isfinite(out) & (rng.random(shape) < 0.15), zeros, out)
+    return _with_zeros(_sprinkled((np.nan, np.inf, -np.inf))(shape, dtype, rng), rng)
 
 
 def _infinite(shape: Shape, dtype: DType, rng: Rng) -> Array:
@@ -191,7 +194,7 @@ def _infinite(shape: Shape, dtype: DType, rng: Rng) -> Array:
         places = rng.permutation(len(row) - len(last))
         for at, value in zip(places, kind, strict=False):
             row[at] = value
-    return rows.reshape(shape)
+    return _with_zeros(rows.reshape(shape), rng)
 
 
 def _all_equal(shape: Shape, dtype: DType, rng: Rng) -> Array:
