@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from opwright.generator.bind import bind
-from opwright.generator.bind_key import keys_of
+from opwright.generator.bind_key import key_for_call, keys_of
 from opwright.generator.grad import adjoint
 from opwright.generator.normal import normalise
-from opwright.generator.spec import load_spec_text
+from opwright.generator.spec import load_spec, load_spec_text
 from opwright.generator.types import DType
+from opwright.resources import specs_dir
 from opwright.validators.ball import Ball, check
 from opwright.validators.oracle import (
     OracleRefusal,
@@ -24,7 +25,7 @@ from opwright.validators.oracle import (
     survey,
 )
 
-from .oracle_help import bf16, bound, f32, ratio, run
+from .oracle_help import bf16, bound, f32, operands, ratio, run
 
 nan, inf = math.nan, math.inf
 Array = Any
@@ -551,3 +552,14 @@ def test_a_cotangent_has_as_many_axes_put_back_as_were_summed(dim: tuple[int, ..
     assert ratio(np.broadcast_to(dy, (4, 2, 3)), out["dx"]) <= 1
     with pytest.raises(OracleRefusal, match=r"should have extent 1|is 3 in|does not fit"):
         evaluate(back, {**inputs, "dy": np.zeros((4, 2, 3))}, attrs)
+
+
+def test_a_class_shut_out_costs_nothing_without_smoothing() -> None:
+    """0 times an infinite term is nan, so what is not smoothed must not be added: the loss is PyTorch's log(2)."""
+    specs = {s.op: s for s in load_spec(specs_dir() / "ops/loss/classes.yaml")}
+    x, t = np.array([[[0.0], [0.0], [-inf]]]), np.array([[1]])
+    for name in ("cross_entropy", "cross_entropy_elements"):
+        given = {"x": x, "t": t, "w": None}
+        call = key_for_call(specs[name], operands(given), {})
+        y = evaluate(bind(specs[name], call.key), {"x": x, "t": t}, call.attrs)["y"]
+        assert y.value.item() == pytest.approx(math.log(2))
