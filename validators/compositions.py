@@ -419,6 +419,33 @@ def lstm(x: Tensor, h0: Tensor, c0: Tensor, w: Tensor, u: Tensor, b: Tensor | No
     return torch.stack(shown), h, c
 
 
+def gru(x: Tensor, h0: Tensor, w: Tensor, u: Tensor, b: Tensor | None, d: Tensor | None) -> Any:
+    """Step by step; gates in the order r, z, n, and d_n inside of what r gates."""
+    h, shown = h0, []
+    for step in x:
+        of_x, of_h = F.linear(step, w, b).chunk(3, -1), F.linear(h, u, d).chunk(3, -1)
+        r, z = _sigmoid(of_x[0] + of_h[0]), _sigmoid(of_x[1] + of_h[1])
+        h = torch.lerp(torch.tanh(of_x[2] + r * of_h[2]), h, z)
+        shown.append(h)
+    return torch.stack(shown), h
+
+
+def _rnn(f: Any, x: Tensor, h0: Tensor, w: Tensor, u: Tensor, b: Tensor | None, d: Tensor | None) -> Any:
+    h, shown = h0, []
+    for step in x:
+        h = f(F.linear(step, w, b) + F.linear(h, u, d))
+        shown.append(h)
+    return torch.stack(shown), h
+
+
+def rnn_tanh(*inputs: Tensor | None) -> Any:
+    return _rnn(torch.tanh, *inputs)
+
+
+def rnn_relu(*inputs: Tensor | None) -> Any:
+    return _rnn(torch.relu, *inputs)
+
+
 def causal_conv(x: Tensor, w: Tensor, b: Tensor | None, state: Tensor | None, *, silu: bool) -> Any:
     channels, kept = w.shape[0], w.shape[1] - 1
     if state is None:
@@ -732,6 +759,55 @@ def _unit(shape: Any, seed: int, offset: int, dtype: Any) -> Tensor:
     count = math.prod(shape)
     words = [_philox(seed, offset + k)[j] for k in range(-(-count // 4)) for j in range(4)]
     return (torch.tensor(words[:count], dtype=torch.int64) >> 8).to(dtype).reshape(shape) * 2.0**-24
+
+
+def _type(name: str) -> Any:
+    """torch's dtype of ours, "f32"."""
+    kind = {"f": "float", "i": "int", "u": "uint", "bf": "bfloat"}[name.rstrip("0123456789")]
+    return getattr(torch, kind + name.lstrip("bfiu"))
+
+
+def rand(*, size: Any, seed: int, offset: int, dtype: str) -> Tensor:
+    return _unit(size, seed, offset, _type(dtype))
+
+
+def randn(*, size: Any, seed: int, offset: int, dtype: str) -> Tensor:
+    """The real part of a number of that length and turn."""
+    length, turn = _unit((math.prod(size), 2), seed, offset, torch.float64).unbind(-1)
+    drawn = torch.polar(torch.sqrt(-2 * torch.log1p(-length)), 2 * math.pi * turn).real
+    return drawn.reshape(size).to(_type(dtype))
+
+
+def randint(*, low: int, high: int, size: Any, seed: int, offset: int, dtype: str) -> Tensor:
+    count = math.prod(size)
+    words = [_philox(seed, offset + k)[j] for k in range(-(-count // 4)) for j in range(4)]
+    drawn = [low + w % (high - low) for w in words[:count]]
+    return torch.tensor(drawn, dtype=torch.int64).reshape(size).to(_type(dtype))
+
+
+def bernoulli(p: Tensor, *, seed: int, offset: int) -> Tensor:
+    return torch.heaviside(p.float() - _unit(p.shape, seed, offset, torch.float32), torch.zeros(())).to(p.dtype)
+
+
+def native_dropout(x: Tensor, *, p: float, seed: int, offset: int) -> Any:
+    kept = ~(_unit(x.shape, seed, offset, torch.float64) < p)
+    return x.masked_fill(~kept, 0) / (1 - p if p < 1 else 1), kept
+
+
+def exponential(x: Tensor, *, rate: float, seed: int, offset: int) -> Tensor:
+    law = torch.distributions.Exponential(torch.tensor(rate, dtype=torch.float64))
+    return law.icdf(_unit(x.shape, seed, offset, torch.float64)).to(x.dtype)
+
+
+def cauchy(x: Tensor, *, median: float, sigma: float, seed: int, offset: int) -> Tensor:
+    law = torch.distributions.Cauchy(*torch.tensor([median, sigma], dtype=torch.float64), validate_args=False)
+    return law.icdf(_unit(x.shape, seed, offset, torch.float64)).to(x.dtype)
+
+
+def geometric(x: Tensor, *, p: float, seed: int, offset: int) -> Tensor:
+    """The first k with 1 - (1 - p)^k >= u."""
+    u = _unit(x.shape, seed, offset, torch.float64)
+    return torch.ceil(torch.log1p(-u) / math.log1p(-p)).clamp(min=1).to(x.dtype)
 
 
 def sample_token(logits: Tensor, *, seed: int, offset: int) -> Any:
