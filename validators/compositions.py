@@ -786,7 +786,9 @@ def randint(*, low: int, high: int, size: Any, seed: int, offset: int, dtype: st
 
 
 def bernoulli(p: Tensor, *, seed: int, offset: int) -> Tensor:
-    return torch.heaviside(p.float() - _unit(p.shape, seed, offset, torch.float32), torch.zeros(())).to(p.dtype)
+    return torch.heaviside(p.float() - _unit(p.shape, seed, offset, torch.float32), torch.zeros(())).to(
+        p.dtype
+    )
 
 
 def native_dropout(x: Tensor, *, p: float, seed: int, offset: int) -> Any:

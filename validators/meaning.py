@@ -41,11 +41,10 @@ from .session import Session, Tally
 from .torch_server import TorchCrashed, TorchError, TorchMissing, TorchServer
 from .trial import Trial, describe, size_of
 from .values import ARRAY, dtype_of
-from .verdict import NOT_APPLICABLE, NOT_HERE, Failure, GateResult
+from .verdict import AUTHOR_ONLY, NOT_APPLICABLE, NOT_HERE, Failure, GateResult
 
 __all__ = ["AUTHOR_ONLY", "aten_arguments", "gate_meaning", "measure_strength", "torch_server"]
 
-AUTHOR_ONLY = "author only"
 #: Elements of a case beyond which another source is not asked.
 _LARGEST = 1 << 18
 #: Overloads whose answer among equals is documented, or the same in every kernel of PyTorch's for the CPU: those that

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 __all__ = [
+    "AUTHOR_ONLY",
     "EMPTY",
     "FAILED",
     "NOT_APPLICABLE",
@@ -27,6 +28,7 @@ FAILED = "failed"
 EMPTY = "empty"  # ran fewer cases than its minimum: an empty proof is a failure
 NOT_HERE = "not proven here"  # this machine lacks what the proof needs
 NOT_APPLICABLE = "not applicable"  # the spec declares nothing that this gate could judge; `note` says what
+AUTHOR_ONLY = "author only"  # what `source` says where no other text agreed with the meaning
 SKIPPED = "skipped"  # an earlier gate failed, or the caller left it out
 
 #: How many failures of a gate are kept in full.

@@ -134,6 +134,8 @@ def _refusal(bench: Workbench, bridge: Bridge, asked: Mapping[str, Any]) -> str:
         bridge.text(spec, wanted.resolved.key)
     except SpecError as error:
         return error.message
+    if not spec.op.startswith("group:") and bench.is_its_authors_only(spec):
+        return "nobody but its author says what it means: name its overload in `aten:`, or a `reference:`"
     return ""
 
 

@@ -5,7 +5,7 @@
     bench.standing(spec)             what the evidence says of it: fresh, stale, not_here, absent
     bench.proven()                   the specs whose evidence holds for their meaning
 
-May import: config, generator.spec, validators.evidence.  To add a question about an operator: a method here.
+May import: config, generator.spec, validators.{evidence, verdict}.  To add a question about an operator: a method here.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ..generator.spec import AtenEntry, OpSpec, Registry, load_spec
 from ..generator.spec_model import MapTarget
 from ..validators import evidence
 from ..validators.evidence import Evidence, Freshness, Proof
+from ..validators.verdict import AUTHOR_ONLY
 from .config import Config, find
 
 __all__ = ["Workbench", "WorkbenchError", "folder_name"]
@@ -136,6 +137,14 @@ class Workbench:
     def is_proven(self, spec: OpSpec) -> bool:
         """Whether the operator may serve: the judge proved this very meaning."""
         return self.standing(spec).state == evidence.FRESH
+
+    def is_its_authors_only(self, spec: OpSpec) -> bool:
+        """Whether nobody but its author vouches for the meaning: such an operator serves who calls it by name, and no
+        model counts it (JUDGE.md, "Meaning is judged first")."""
+        found = self.evidence(spec.op)
+        if found is not None and found.meaning == spec.meaning_hash():
+            return found.source == AUTHOR_ONLY
+        return not (spec.aten or spec.onnx or spec.reference or spec.also)
 
     def proven(self) -> list[OpSpec]:
         """All operators that may serve."""

@@ -156,6 +156,19 @@ def test_import_opwright_finds_the_workbench_by_its_entry_point(project: Path) -
     assert ran.stdout == "True 8.0\n", ran.stderr
 
 
+def test_what_only_its_author_vouches_for_counts_for_no_model(project: Path) -> None:
+    bench = Workbench.here(project)
+    spec = bench.one("scale")
+    assert bench.is_its_authors_only(spec), "it names no other text"
+    prove(project)
+    bench = Workbench.here(project)
+    assert bench.is_proven(spec) and bench.is_its_authors_only(spec)
+    path = evidence.evidence_path(project / "evidence" / "ops", "scale")
+    path.write_text(path.read_text().replace("author only", "numpy.multiply"))
+    assert not Workbench.here(project).is_its_authors_only(spec)
+    assert not bench.is_its_authors_only(bench.registry.get("add"))
+
+
 GROUP = """\
 op: group:{name}
 inputs: {{x0: "f32[*B]"}}
