@@ -188,6 +188,17 @@ def _input(spec: OpSpec, trial: Trial, name: str) -> Any:
     return items
 
 
+def _wrapped(spec: OpSpec, trial: Trial, name: str) -> Any:
+    """An axis counted from the front, as PyTorch's own callers give it to an overload that is not for others: on
+    `_fft_c2c` over axis -2 an assertion of its own fails."""
+    value = _value(spec, trial, name)
+    if spec.attrs[name].kind == "axis" and isinstance(value, int) and value < 0:
+        for n, t in spec.inputs.items():
+            if not t.is_list and any(d.at == name for d in t.dims) and n in trial.arrays:
+                return value + trial.arrays[n].ndim
+    return value
+
+
 def aten_arguments(
     spec: OpSpec, entry: AtenEntry, trial: Trial
 ) -> tuple[dict[str, Any], dict[str, str]] | None:
@@ -213,8 +224,14 @@ def aten_arguments(
         if isinstance(to, Only):
             arguments[argument] = to.value
         elif isinstance(to, tuple):
+            private = entry.overload.startswith("aten._")
             arguments[argument] = [
-                _input(spec, trial, n) if n in spec.inputs else _value(spec, trial, n) for n in to
+                _input(spec, trial, n)
+                if n in spec.inputs
+                else _wrapped(spec, trial, n)
+                if private
+                else _value(spec, trial, n)
+                for n in to
             ]
         elif to in spec.inputs:
             arguments[argument] = _input(spec, trial, to)
