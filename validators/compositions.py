@@ -146,13 +146,22 @@ def rotary_frequencies(
 
 
 def _attend(
-    q: Tensor, k: Tensor, v: Tensor, seen: Tensor, *, scale: float, cap: float, sink: Tensor | None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    seen: Tensor,
+    *,
+    scale: float,
+    cap: float,
+    sink: Tensor | None,
+    added: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """q [L, E], k [S, E], v [S, F] of one head, seen [L, S] (bool, or what is added): output and lse."""
+    """q [L, E], k [S, E], v [S, F] of one head, seen [L, S] and what is added to the scores: output and lse.  What is
+    not seen counts for nothing, whatever its score (nan, too)."""
     scores = (q @ k.T) * scale
     if cap > 0:
         scores = cap * torch.tanh(scores / cap)
-    scores = scores.masked_fill(~seen, -math.inf) if seen.dtype == torch.bool else scores + seen
+    scores = (scores if added is None else scores + added).masked_fill(~seen, -math.inf)
     if sink is not None:
         scores = torch.cat([scores, sink.expand(len(q), 1)], 1)
     top = scores.amax(-1, keepdim=True) if scores.shape[1] else scores.new_zeros(len(q), 1)
@@ -197,21 +206,14 @@ def attention(
     for n in range(count):
         for h in range(heads):
             seen: Tensor = _band(rows, keys, causal=causal, window=window)
-            if slope is not None or (whole is not None and whole.dtype != torch.bool):
-                added = torch.zeros(rows, keys, dtype=q.dtype)
-                if slope is not None:
-                    added = added - slope[h] * distance
-                if whole is not None:
-                    extra = whole[n, h]
-                    added = (
-                        added.masked_fill(~extra, -math.inf) if extra.dtype == torch.bool else added + extra
-                    )
-                seen = added.masked_fill(~seen, -math.inf)
-            elif whole is not None:
+            added = None if slope is None else -slope[h] * distance
+            if whole is not None and whole.dtype == torch.bool:
                 seen = seen & whole[n, h]
+            elif whole is not None:
+                added = whole[n, h] if added is None else added + whole[n, h]
             one = None if sink is None else sink[h]
             outs[0][n, h], outs[1][n, h] = _attend(
-                flat[0][n, h], flat[1][n, h], flat[2][n, h], seen, scale=scale, cap=cap, sink=one
+                flat[0][n, h], flat[1][n, h], flat[2][n, h], seen, scale=scale, cap=cap, sink=one, added=added
             )
     return y, lse
 
