@@ -50,6 +50,7 @@ NOT_READ_BACK = {
     "histc": "an accumulator that is only updated at computed places states its shape nowhere",
     "gated_delta_rule": "sums hoisted out of a recurrence are printed before what they read of it",
     "gru": "sums hoisted out of a recurrence are printed before what they read of it",
+    "lstm": "sums hoisted out of a recurrence are printed before what they read of it",
     "rnn_relu": "sums hoisted out of a recurrence are printed before what they read of it",
     "rnn_tanh": "sums hoisted out of a recurrence are printed before what they read of it",
 }

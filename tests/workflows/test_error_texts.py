@@ -360,6 +360,12 @@ def provoke_OracleTooLarge(here: Here) -> None:
     evaluate(here, [], max_points=2)
 
 
+def provoke_TooMuchMemory(here: Here) -> None:
+    from opwright.validators.memory import ARENA, TooMuchMemory, mib
+
+    raise TooMuchMemory(f"a call takes {mib(3 << 30)} of tensors, and may take {mib(ARENA)}")
+
+
 def provoke_ParityError(here: Here) -> None:
     raise parity._child_error(here.project, -signal.SIGSEGV, [])
 

@@ -459,7 +459,7 @@ def test_results_that_a_row_does_not_give_may_not_be_read() -> None:
     read = captured(
         lambda m, x: torch.native_layer_norm(x, (4,), None, None, 1e-5)[1], X, table=table_of([row])
     )
-    assert read.program.calls[0].why == "norm does not give result 1"
+    assert read.program.calls[0].why.startswith("norm does not give result 1")
 
 
 def test_composed_calls() -> None:
