@@ -21,6 +21,7 @@ from .fronting import (
     at,
     axis_of,
     broadcast,
+    conjugate,
     dtype_name,
     empty,
     full,
@@ -81,8 +82,7 @@ def _transposed(self: Any) -> Tensor:
 
 
 def _adjoint(self: Any) -> Tensor:
-    x = _transposed(self)
-    return run("conj_physical", x) if x.dtype in ("c64", "c128") else x
+    return conjugate(_transposed(self))
 
 
 def _movedim(self: Any, source: int | Ints, destination: int | Ints) -> Tensor:

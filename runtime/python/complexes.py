@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from .fronting import Front, Refused, Tensor, axis_of, dtype_name, full, joined, run, tensor
+from .fronting import Front, Refused, Tensor, axis_of, converted, dtype_name, full, joined, run, tensor
 from .matrices import COMPLEX, matrix_norm
 
 __all__ = ["COMPLEXES", "has_complex"]
@@ -37,14 +37,10 @@ _NAMES = {*_KINDS, "complex64", "complex128"}
 def _parts(x: Tensor) -> tuple[Tensor, Tensor]:
     """(real, imaginary) in f64; of a real tensor a second part of zeros."""
     if x.dtype not in _KINDS:
-        re = _as(x, "f64")
+        re = converted(x, "f64")
         return re, full(list(x.shape), 0, "f64")
-    wide = _as(x, "c128")
+    wide = converted(x, "c128")
     return run("real", wide), run("imag", wide)
-
-
-def _as(x: Tensor, dtype: str) -> Tensor:
-    return x if x.dtype == dtype else run("cast", x, dtype=dtype)
 
 
 def _real_of(dtype: str) -> str:
@@ -52,7 +48,7 @@ def _real_of(dtype: str) -> str:
 
 
 def _joint(re: Tensor, im: Tensor, dtype: str) -> Tensor:
-    return _as(run("complex", re, im), dtype)
+    return converted(run("complex", re, im), dtype)
 
 
 Parts = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -285,7 +281,7 @@ def _sgn(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 def _abs(self: Any) -> Tensor:
     x = tensor(self)
-    return _as(run("hypot", *_parts(x)), _real_of(x.dtype))
+    return converted(run("hypot", *_parts(x)), _real_of(x.dtype))
 
 
 # ---- powers --------------------------------------------------------------------------------------------------------
@@ -419,7 +415,7 @@ def _nonzero(self: Any) -> Tensor:
 
 def _count_nonzero(self: Any, dim: Any = None) -> Tensor:
     x = _some(self)
-    return _as(run("sum", x, dim=_over(x, dim)), "i64") if x.ndim else _as(x, "i64")
+    return converted(run("sum", x, dim=_over(x, dim)), "i64") if x.ndim else converted(x, "i64")
 
 
 def _filled(size: Any, value: complex, dtype: str) -> Tensor:
@@ -498,7 +494,7 @@ def _over(x: Tensor, dim: Any) -> list[int]:
 
 def _to(self: Any, dtype: Any) -> Tensor:
     x = tensor(self)
-    return x if dtype is None else _as(x, dtype_name(dtype))
+    return x if dtype is None else converted(x, dtype_name(dtype))
 
 
 def _mean(self: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
@@ -507,8 +503,8 @@ def _mean(self: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) 
     if not x.ndim:
         return run("contiguous", x)
     count = math.prod(x.shape[k] for k in axes)
-    out = run("sum", _as(x, "c128"), dim=axes, keepdim=keepdim)
-    return _as(_div(out, float(count) if count else full((), 0.0, "f64")), x.dtype)
+    out = run("sum", converted(x, "c128"), dim=axes, keepdim=keepdim)
+    return converted(_div(out, float(count) if count else full((), 0.0, "f64")), x.dtype)
 
 
 def _variance(
@@ -528,7 +524,7 @@ def _variance(
 def _moment(root: bool, both: bool, self: Any, dim: Any, correction: Any, keepdim: bool) -> Any:
     kind = _real_of(tensor(self).dtype)
     found, mean = _variance(self, dim, correction, keepdim)
-    found = _as(run("sqrt", found) if root else found, kind)
+    found = converted(run("sqrt", found) if root else found, kind)
     return (found, mean) if both else found
 
 
@@ -558,7 +554,7 @@ def _vector_norm(
         out = run("vector_norm", sizes.reshape([1]), ord=float(order), dim=[0]).reshape([])
     else:
         out = run("vector_norm", sizes, ord=float(order), dim=_over(x, dim), keepdim=keepdim)
-    return _as(out, _real_of(x.dtype))
+    return converted(out, _real_of(x.dtype))
 
 
 def _norm_by(self: Any, p: Any, dim: Any, keepdim: bool, dtype: Any) -> Tensor:
@@ -618,8 +614,8 @@ def _lerp(self: Any, end: Any, weight: Any) -> Tensor:
         else tensor(weight)
     )
     kind = _result(x, y)
-    p, q, t = (_as(v, "c128") for v in (x, y, w))
-    return _as(_add(p, _mul(t, _sub(q, p))), kind)
+    p, q, t = (converted(v, "c128") for v in (x, y, w))
+    return converted(_add(p, _mul(t, _sub(q, p))), kind)
 
 
 def _mse(self: Any, target: Any, reduction: int = 1) -> Tensor:

@@ -12,7 +12,7 @@ import math
 from functools import partial
 from typing import Any
 
-from .fronting import Call, Front, Refused, Tensor, full, joined, run, tensor
+from .fronting import Call, Front, Refused, Tensor, converted, full, joined, run, tensor
 
 __all__ = ["COMPOSITES"]
 
@@ -89,7 +89,7 @@ def _float_power(self: Any, exponent: Any) -> Call:
         t = tensor(x)
         if t.dtype in ("c64", "c128"):
             raise Refused("complex powers are to come")
-        return t if t.dtype == "f64" else run("cast", t, dtype="f64")
+        return converted(t, "f64")
 
     return Call("pow", {"a": wide(self), "b": wide(exponent)})
 

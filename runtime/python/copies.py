@@ -21,6 +21,7 @@ from .fronting import (
     Refused,
     Tensor,
     axis_of,
+    conjugate,
     dtype_name,
     empty,
     full,
@@ -281,8 +282,7 @@ def _sgn(self: Any) -> Call:
 
 def _conj(self: Any) -> Tensor:
     """A complex tensor's conjugate in memory of its own; of any other the tensor."""
-    x = tensor(self)
-    return run("conj_physical", x) if x.dtype in ("c64", "c128") else x
+    return conjugate(tensor(self))
 
 
 def _normalised(

@@ -249,6 +249,16 @@ def joined(*xs: Any) -> list[Any]:
     return [None if x is None else x.expand(shape) for x in found]
 
 
+def converted(x: Tensor, dtype: str) -> Tensor:
+    """The tensor in a dtype: itself, where that is its own."""
+    return x if x.dtype == dtype else run("cast", x, dtype=dtype)
+
+
+def conjugate(x: Tensor) -> Tensor:
+    """In memory of its own where the tensor is complex; of a real one the tensor."""
+    return run("conj_physical", x) if x.dtype in ("c64", "c128") else x
+
+
 def run(op: str, *args: Any, **attrs: Any) -> Any:
     """An operator's results, for a front that takes several steps."""
     return door().run(op, args, attrs)

@@ -28,6 +28,8 @@ from .fronting import (
     Tensor,
     axis_of,
     broadcast,
+    conjugate,
+    converted,
     dtype_name,
     full,
     run,
@@ -61,28 +63,20 @@ def _batch(name: str, x: Any, square: bool = False) -> tuple[Tensor, list[int]]:
     if square and rows != columns:
         raise Refused(f"`{name}` must be square, its matrices are {rows} x {columns}")
     lead = list(t.shape[:-2])
-    return _as(t, _WIDE[t.dtype]).reshape([math.prod(lead), rows, columns]), lead
-
-
-def _as(x: Tensor, dtype: str) -> Tensor:
-    return x if x.dtype == dtype else run("cast", x, dtype=dtype)
+    return converted(t, _WIDE[t.dtype]).reshape([math.prod(lead), rows, columns]), lead
 
 
 def _given(x: Tensor, lead: Ints, dtype: str) -> Tensor:
     """What was found, rounded, with the batch's extents."""
-    return _as(x, dtype).reshape([*lead, *x.shape[1:]])
+    return converted(x, dtype).reshape([*lead, *x.shape[1:]])
 
 
 def _complex(x: Tensor) -> bool:
     return x.dtype in ("c64", "c128")
 
 
-def _conj(x: Tensor) -> Tensor:
-    return run("conj_physical", x) if _complex(x) else x
-
-
 def _adjoint(x: Tensor) -> Tensor:
-    return _conj(x).transpose(-1, -2)
+    return conjugate(x).transpose(-1, -2)
 
 
 def _re(x: Tensor) -> Tensor:
@@ -188,7 +182,7 @@ def _order(pivots: Tensor, rows: int) -> Tensor:
     b, count = pivots.shape
     here = _places(rows).unsqueeze(0)
     out = here.expand([b, rows])
-    given = _sub(_as(pivots, "i64"), 1)
+    given = _sub(converted(pivots, "i64"), 1)
     for k in range(count):
         out = run("gather", out, _swap(here, given[:, k : k + 1], k), dim=1)
     return out
@@ -230,7 +224,7 @@ def _first(bad: Tensor) -> Tensor:
         return full((b,), 0, "i32")
     numbers = _where(bad, _add(_places(n), 1).unsqueeze(0), n + 1)
     least = run("amin", numbers, dim=[1])
-    return _as(_where(run("eq", least, n + 1), 0, least), "i32")
+    return converted(_where(run("eq", least, n + 1), 0, least), "i32")
 
 
 def _contiguous(x: Tensor) -> bool:
@@ -270,7 +264,7 @@ def _unpacked(packed: Tensor, order: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     _, m, n = packed.shape
     k = min(m, n)
     places = _places(m)
-    p = _as(run("eq", places.unsqueeze(1).unsqueeze(0), _row(order)), packed.dtype)
+    p = converted(run("eq", places.unsqueeze(1).unsqueeze(0), _row(order)), packed.dtype)
     low = _add(_triangle(packed[:, :, :k], False, -1), _unit(packed, m, k))
     return p, low, _triangle(packed[:, :k, :], True)
 
@@ -354,8 +348,8 @@ def _slogdet_and(A: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 def _logdet(self: Any) -> Tensor:
     sign, log = _slogdet_and(self)[:2]
     if _complex(sign):  # a number of size one has no more than an angle
-        re, im = (_as(run(part, sign), "f64") for part in ("real", "imag"))
-        return _as(run("complex", _as(log, "f64"), run("atan2", im, re)), sign.dtype)
+        re, im = (converted(run(part, sign), "f64") for part in ("real", "imag"))
+        return converted(run("complex", converted(log, "f64"), run("atan2", im, re)), sign.dtype)
     return _add(log, run("log", sign))
 
 
@@ -477,9 +471,9 @@ def _rooted(x: Tensor) -> tuple[Tensor, Tensor]:
         bad.append(run("logical_not", run("gt", d, 0)).unsqueeze(1))
         root = run("sqrt", d).unsqueeze(1)
         column = _where(run("gt", rows, k), _div(x[:, :, k], root), 0)
-        column = _add(column, _mul(_as(run("eq", rows, k), root.dtype), root))
+        column = _add(column, _mul(converted(run("eq", rows, k), root.dtype), root))
         columns.append(_column(column))
-        x = _sub(x, _mul(_column(column), _row(_conj(column))))
+        x = _sub(x, _mul(_column(column), _row(conjugate(column))))
     return (
         (run("cat", columns, dim=2), run("cat", bad, dim=1))
         if columns
@@ -540,13 +534,13 @@ def _reflected(x: Tensor) -> tuple[Tensor, Tensor]:
         lead = _where(idle, 1, _sub(alpha, beta)).unsqueeze(1)
         v = _where(run("eq", rows, k), 1, _where(below, _div(column, lead), 0))
         here = _where(run("eq", rows, k), _where(idle, alpha, beta).unsqueeze(1), _where(below, v, column))
-        x = run("cat", [x[:, :, :k], _column(here), _mirrored(x[:, :, k + 1 :], v, _conj(tau))], dim=2)
+        x = run("cat", [x[:, :, :k], _column(here), _mirrored(x[:, :, k + 1 :], v, conjugate(tau))], dim=2)
     return x, run("cat", taus, dim=1) if taus else full((b, 0), 0, x.dtype)
 
 
 def _mirrored(x: Tensor, v: Tensor, tau: Tensor) -> Tensor:
     """(1 - tau v v^H) x"""
-    along = _sum(_mul(_column(_conj(v)), x), 1)
+    along = _sum(_mul(_column(conjugate(v)), x), 1)
     return _sub(x, _mul(_column(_mul(tau.unsqueeze(1), v)), _row(along)))
 
 
@@ -589,7 +583,7 @@ def _taken(name: str, tau: Any, x: Tensor) -> Tensor:
     t = tensor(tau)
     if not t.ndim or t.dtype not in _WIDE:
         raise Refused(f"`{name}` must be vectors of numbers")
-    return _as(t, x.dtype).reshape([x.shape[0], t.shape[-1]])
+    return converted(t, x.dtype).reshape([x.shape[0], t.shape[-1]])
 
 
 def _householder_product(input: Any, tau: Any) -> Tensor:
@@ -643,7 +637,7 @@ def _rotation(mine: Tensor, theirs: Tensor, across: Tensor, first: Tensor) -> tu
     t = _where(idle, 0.0, t)
     c = _div(1.0, run("hypot", t, 1.0))
     s = _mul(c, t)
-    phase = _where(idle, 1, _div(_conj(across), safe))
+    phase = _where(idle, 1, _div(conjugate(across), safe))
     return (
         _where(first, c, _mul(phase, c)),
         _where(first, run("neg", _mul(phase, s)), s),
@@ -674,7 +668,7 @@ def _diagonalised(x: Tensor) -> tuple[Tensor, Tensor]:
             place = partner.unsqueeze(0).unsqueeze(2).expand([b, n, 1])
             cross = run("gather", x, place, dim=2)[:, :, 0]  # (k, partner of k)
             alone = run("eq", partner, places)
-            cross = _where(alone, 0, _where(first, cross, _conj(cross)))
+            cross = _where(alone, 0, _where(first, cross, conjugate(cross)))
             own, other = _rotation(line, run("index_select", line, partner, dim=1), cross, first)
             x = _mixed(x, partner, own, other)
             x = _adjoint(_mixed(_adjoint(x), partner, own, other))
@@ -713,9 +707,9 @@ def _singular(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         for partner, first in rounds:
             norms = _sum(_squares(x), 1)
             theirs = run("index_select", norms, partner, dim=1)
-            cross = _sum(_mul(_conj(x), run("index_select", x, partner, dim=2)), 1)
+            cross = _sum(_mul(conjugate(x), run("index_select", x, partner, dim=2)), 1)
             alone = run("eq", partner, places)
-            cross = _where(alone, 0, _where(first, cross, _conj(cross)))
+            cross = _where(alone, 0, _where(first, cross, conjugate(cross)))
             seen = run("gt", _squares(cross), _mul(_mul(norms, theirs), 1e-31))
             if not bool(run("any", seen).item()):
                 continue
@@ -796,7 +790,7 @@ def _least(x: Tensor, s: Tensor, dtype: str, extents: Sequence[int], atol: Any, 
     def number(given: Any) -> Any:
         if given is None or isinstance(given, bool | int | float):
             return given
-        t = _as(tensor(given), "f64")
+        t = converted(tensor(given), "f64")
         return t.expand(list(extents)).reshape([math.prod(extents)]).unsqueeze(1)
 
     most = run("amax", s, dim=[1], keepdim=True) if s.shape[1] else full((x.shape[0], 1), 0, "f64")
@@ -906,7 +900,7 @@ def matrix_norm(
     """Of matrices along any two axes: fro, nuc, and 1, 2, inf of either sign."""
     x = tensor(self)
     if dtype is not None:
-        x = _as(x, dtype_name(dtype))
+        x = converted(x, dtype_name(dtype))
     axes = [axis_of(d, x.ndim) for d in dim]
     if len(axes) != 2 or axes[0] == axes[1]:
         raise Refused(f"two different axes are wanted, got {list(dim)}")
@@ -917,7 +911,7 @@ def matrix_norm(
     half = x.dtype in ("f16", "bf16")
     if half and ord in ("nuc", 2, -2):
         raise Refused(f"the matrix norm {ord} is of f32, f64, c64 or c128, not of {x.dtype}")
-    wide = _as(x, "f32") if half else x
+    wide = converted(x, "f32") if half else x
     m, _ = _batch("self", wide.permute([*rest, *axes]))
     kind = x.dtype if half else _REAL[x.dtype]
     if ord in ("nuc", 2, -2):
@@ -929,7 +923,7 @@ def matrix_norm(
         sums = _sum(_size(m), 1 if abs(ord) == 1 else 2)
         out = run("amax" if ord > 0 else "amin", sums, dim=[1])
     shape = [1 if k in axes else n for k, n in enumerate(x.shape)] if keepdim else [x.shape[k] for k in rest]
-    return _as(out, kind).reshape(shape)
+    return converted(out, kind).reshape(shape)
 
 
 def _cond(self: Any, p: Any = None) -> Tensor:
@@ -995,7 +989,7 @@ def _eig(self: Any) -> tuple[Tensor, Tensor]:
     x, lead = _batch("self", self, True)
     dtype = _COMPLEX[tensor(self).dtype]
     b, n, _ = x.shape
-    x = _as(x, "c128")
+    x = converted(x, "c128")
     if not b or not n:
         return full([*lead, n], 0, dtype), full([*lead, n, n], 0, dtype)
     if not bool(run("all", run("isfinite", _size(x))).item()):
@@ -1028,7 +1022,7 @@ def _eigvals(self: Any) -> Tensor:
         return full([*lead, x.shape[1]], 0, dtype)
     if not bool(run("all", run("isfinite", _size(x))).item()):
         raise _raised("the eigenvalues of a matrix were not found", "every number of it must be finite")
-    wide = _as(x, "c128")
+    wide = converted(x, "c128")
     lines = [run("contiguous", _diagonal(_triangular(wide[k : k + 1])[0])) for k in range(x.shape[0])]
     return _given(run("cat", lines, dim=0), lead, dtype)
 
@@ -1113,12 +1107,12 @@ def _vander(x: Any, N: int | None = None) -> Tensor:
     n = t.shape[-1] if N is None else N
     if n < 1:
         raise Refused("at least one column is wanted")
-    t = t if t.dtype in ("f16", "bf16", *_WIDE) else _as(t, "i64")
+    t = t if t.dtype in ("f16", "bf16", *_WIDE) else converted(t, "i64")
     ones = full([*t.shape, 1], 1, t.dtype)
     if n == 1:
         return ones
     rest = run("cumprod", t.unsqueeze(-1).expand([*t.shape, n - 1]), dim=-1)
-    return run("cat", [ones, _as(rest, t.dtype)], dim=-1)
+    return run("cat", [ones, converted(rest, t.dtype)], dim=-1)
 
 
 #: What rows of the table take of reals.

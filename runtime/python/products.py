@@ -22,6 +22,7 @@ from .fronting import (
     Tensor,
     axis_of,
     broadcast,
+    converted,
     dtype_name,
     full,
     ints,
@@ -29,9 +30,22 @@ from .fronting import (
     tensor,
 )
 
-__all__ = ["PRODUCTS", "fft_axes", "fftn_scale", "fitted", "wide"]
+__all__ = ["PRODUCTS", "attention_scores", "fft_axes", "fftn_scale", "fitted", "wide"]
 
 # ---- products ----------------------------------------------------------------------------------------------------
+
+
+def attention_scores(q: Tensor, k: Tensor, mask: Any, *, causal: bool, scale: float | None) -> Tensor:
+    """What attention takes the softmax of: -inf where a place is not seen; `mask` says where, or what is added."""
+    by = q.shape[-1] ** -0.5 if scale is None else scale
+    scores: Tensor = run("mul", run("matmul", q, k.transpose(-1, -2)), by)
+    if causal:
+        seen = run("tril", full([q.shape[-2], k.shape[-2]], True, "bool"))
+        scores = run("where", seen, scores, -math.inf)
+    if mask is not None:
+        m = tensor(mask)
+        scores = run("where", m, scores, -math.inf) if m.dtype == "bool" else run("add", scores, m)
+    return scores
 
 
 def _matmul(self: Any, other: Any) -> Call:
@@ -470,7 +484,7 @@ def wide(x: Tensor, complex_too: bool) -> Tensor:
         raise Refused("a transform goes along an axis, and a single number has none")
     kind = x.dtype if x.dtype in _COMPLEX else "f32"
     kind = _COMPLEX[kind] if complex_too else kind
-    return x if x.dtype == kind else run("cast", x, dtype=kind)
+    return converted(x, kind)
 
 
 def fitted(x: Tensor, axis: int, n: int | None) -> Tensor:

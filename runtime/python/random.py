@@ -3,7 +3,7 @@
 Every number is a function of (seed, offset, position) alone (Philox 4x32-10, specs/ops/random), so that `manual_seed`
 makes a run the same again, on every machine and by any number of threads.  PyTorch's own numbers differ.
 
-`DRAWS` is a part of `fronts.COMPOSE`; the rules of fronts.py hold.  May import: `.fronting`.
+`DRAWS` is a part of `fronts.COMPOSE`; the rules of fronts.py hold.  May import: `.fronting`, `.products`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,21 @@ import secrets
 import threading
 from typing import Any
 
-from .fronting import Call, Front, Ints, Refused, Tensor, dtype_name, full, joined, run, stated, tensor
+from .fronting import (
+    Call,
+    Front,
+    Ints,
+    Refused,
+    Tensor,
+    converted,
+    dtype_name,
+    full,
+    joined,
+    run,
+    stated,
+    tensor,
+)
+from .products import attention_scores
 
 __all__ = ["DRAWS", "Generator", "default", "manual_seed"]
 
@@ -170,9 +184,7 @@ def _cauchy(self: Any, median: float = 0, sigma: float = 1, generator: Any = Non
 def _randperm(n: int, dtype: Any = None, generator: Any = None) -> Tensor:
     """The order of as many random keys."""
     keys = run("rand", size=[n], dtype="f64", **_spend([n], generator))
-    places = run("sort", keys)[1]
-    kind = _kind(dtype, "i64")
-    return places if kind == "i64" else run("cast", places, dtype=kind)
+    return converted(run("sort", keys)[1], _kind(dtype, "i64"))
 
 
 def _multinomial(self: Any, num_samples: int, replacement: bool = False, generator: Any = None) -> Any:
@@ -251,14 +263,7 @@ def _attention(
         times = q.shape[-3] // k.shape[-3]
         heads = stated([h // times for h in range(q.shape[-3])], "i64")
         k, v = (run("index_select", t, heads, dim=t.ndim - 3) for t in (k, v))
-    by = q.shape[-1] ** -0.5 if scale is None else scale
-    scores = run("mul", run("matmul", q, k.transpose(-1, -2)), by)
-    if is_causal:
-        seen = run("tril", full([q.shape[-2], k.shape[-2]], True, "bool"))
-        scores = run("where", seen, scores, -math.inf)
-    elif attn_mask is not None:
-        m = tensor(attn_mask)
-        scores = run("where", m, scores, -math.inf) if m.dtype == "bool" else run("add", scores, m)
+    scores = attention_scores(q, k, attn_mask, causal=is_causal, scale=scale)
     blind = run("all", run("eq", scores, -math.inf), dim=[scores.ndim - 1], keepdim=True)
     weights = run("where", blind, 0.0, run("softmax", scores, axis=-1))
     kept = run("native_dropout", weights, p=dropout_p, **_spend(weights.shape, None))[0]

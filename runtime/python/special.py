@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from .fronting import Front, Refused, Tensor, full, joined, run, tensor
+from .fronting import Front, Refused, Tensor, converted, full, joined, run, tensor
 
 __all__ = ["SPECIAL"]
 
@@ -26,16 +26,12 @@ _and, _or = partial(run, "logical_and"), partial(run, "logical_or")
 _MOST = 5000
 
 
-def _as(x: Tensor, dtype: str) -> Tensor:
-    return x if x.dtype == dtype else run("cast", x, dtype=dtype)
-
-
 def _f64(x: Any) -> tuple[Tensor, str]:
     """A real tensor in f64, and the dtype of a result."""
     t = full((), x, "f64") if isinstance(x, bool | int | float) else tensor(x)
     if t.dtype in ("c64", "c128"):
         raise Refused(f"real numbers are wanted, not {t.dtype}")
-    return _as(t, "f64"), t.dtype if t.dtype in _FLOATS else "f32"
+    return converted(t, "f64"), t.dtype if t.dtype in _FLOATS else "f32"
 
 
 def _two(x: Any, y: Any) -> tuple[Tensor, Tensor, str]:
@@ -70,7 +66,7 @@ def _polynomial(first: Callable[[Tensor], Tensor], step: Step, x: Any, n: Any) -
     for k in range(1, int(top)):
         p, q = q, step(a, q, p, k)
         out = _where(run("eq", degrees, k + 1), q, out)
-    return _as(out, dtype)
+    return converted(out, dtype)
 
 
 def _doubled(x: Tensor, q: Tensor, p: Tensor, k: int) -> Tensor:
@@ -89,7 +85,7 @@ def _shifted(first: Callable[[Tensor], Tensor]) -> Front:
     def polynomial(x: Any, n: Any) -> Tensor:
         """In 2 x - 1, which f64 holds better than x's own dtype."""
         a, degrees, dtype = _two(x, n)
-        return _as(_polynomial(first, _doubled, _sub(_mul(a, 2), 1), degrees), dtype)
+        return converted(_polynomial(first, _doubled, _sub(_mul(a, 2), 1), degrees), dtype)
 
     return polynomial
 
@@ -141,7 +137,7 @@ def _gamma(upper: bool, self: Any, other: Any) -> Tensor:
     share = full((), math.nan, "f64")
     for where, value in reversed(ends):
         share = _where(where, 1 - value if upper else value, share)
-    return _as(_where(inner, out, share), dtype)
+    return converted(_where(inner, out, share), dtype)
 
 
 def _series(a: Tensor, x: Tensor) -> Tensor:
@@ -208,7 +204,7 @@ def _zeta(self: Any, other: Any) -> Tensor:
     out = _where(_and(below, run("logical_not", whole_s)), math.nan, out)
     out = _where(_and(below, whole_q), math.inf, out)
     out = _where(run("eq", s, 1), math.inf, _where(run("lt", s, 1), math.nan, out))
-    return _as(out, dtype)
+    return converted(out, dtype)
 
 
 # ---- of one number -----------------------------------------------------------------------------------------------
@@ -217,7 +213,7 @@ def _zeta(self: Any, other: Any) -> Tensor:
 def _of_one(formula: Callable[[Tensor], Tensor]) -> Front:
     def front(self: Any) -> Tensor:
         x, dtype = _f64(self)
-        return _as(formula(x), dtype)
+        return converted(formula(x), dtype)
 
     return front
 
@@ -281,8 +277,8 @@ def _polygamma(n: int, self: Any) -> Tensor:
         raise Refused(f"order {n} is not known")
     x, dtype = _f64(self)
     if n < 2:
-        return _as(run("trigamma" if n else "digamma", x), dtype)
-    return _as(_mul(_zeta(float(n + 1), x), (-1.0) ** (n + 1) * math.factorial(n)), dtype)
+        return converted(run("trigamma" if n else "digamma", x), dtype)
+    return converted(_mul(_zeta(float(n + 1), x), (-1.0) ** (n + 1) * math.factorial(n)), dtype)
 
 
 SPECIAL: dict[str, Front] = {

@@ -20,22 +20,20 @@ from .fronting import (
     Tensor,
     at,
     axis_of,
+    conjugate,
+    converted,
     full,
     run,
     stated,
     tensor,
 )
-from .products import fft_axes, fftn_scale, fitted, wide
+from .products import attention_scores, fft_axes, fftn_scale, fitted, wide
 
 __all__ = ["STATISTICS"]
 
 _FLOATS = ("f16", "bf16", "f32", "f64")
 _COMPLEX = ("c64", "c128")
 _add, _sub, _mul, _div, _where = (partial(run, op) for op in ("add", "sub", "mul", "div", "where"))
-
-
-def _as(x: Tensor, dtype: str) -> Tensor:
-    return x if x.dtype == dtype else run("cast", x, dtype=dtype)
 
 
 def _part(x: Tensor, axis: int, begin: int | None, end: int | None) -> Tensor:
@@ -81,7 +79,7 @@ def _quantile(
     lost = run("isnan", x)
     if nans:
         counts = _sub(n - 1, run("sum", lost, dim=[x.ndim - 1], keepdim=True))
-        ranks = run("maximum", _mul(_as(counts, x.dtype), ranks), 0.0)
+        ranks = run("maximum", _mul(converted(counts, x.dtype), ranks), 0.0)
     else:
         ranks = _mul(ranks, float(n - 1)).expand([*x.shape[:-1], m])
         ranks = _where(run("any", lost, dim=[x.ndim - 1], keepdim=True), float(n - 1), ranks)
@@ -90,9 +88,9 @@ def _quantile(
         low = run("round", ranks)
     elif interpolation == "higher":
         low = run("ceil", ranks)
-    out = run("gather", rows, _as(low, "i64"), dim=-1)
+    out = run("gather", rows, converted(low, "i64"), dim=-1)
     if interpolation in ("linear", "midpoint"):
-        above = run("gather", rows, _as(run("ceil", ranks), "i64"), dim=-1)
+        above = run("gather", rows, converted(run("ceil", ranks), "i64"), dim=-1)
         share = full(list(ranks.shape), 0.5, x.dtype) if interpolation == "midpoint" else _sub(ranks, low)
         out = run("lerp", out, above, share)
     out = out.permute([out.ndim - 1, *range(out.ndim - 1)])
@@ -116,7 +114,7 @@ def _cov(self: Any, correction: int = 1, fweights: Any = None, aweights: Any = N
         raise Refused("bool observations have no covariance")
     rows = x.reshape([1, x.size]) if x.ndim < 2 else x
     n = rows.shape[1]
-    rows = rows if rows.dtype in (*_FLOATS, *_COMPLEX) else _as(rows, "f32")
+    rows = rows if rows.dtype in (*_FLOATS, *_COMPLEX) else converted(rows, "f32")
     real = {"c64": "f32", "c128": "f64"}.get(rows.dtype, rows.dtype)
     w: Any = None
     if fweights is not None:
@@ -143,11 +141,10 @@ def _cov(self: Any, correction: int = 1, fweights: Any = None, aweights: Any = N
         scale = run("maximum", scale, 0)
     apart = _sub(rows, mean)
     weighted = apart if w is None else _mul(apart, w)
-    other = weighted.transpose(0, 1)
-    other = run("conj_physical", other) if other.dtype in _COMPLEX else other
-    out = run("matmul", _as(apart, rows.dtype), _as(other, rows.dtype))
-    out = _div(out, _as(scale, real) if not isinstance(scale, int | float) else full((), scale, real))
-    out = _as(out, rows.dtype)
+    other = conjugate(weighted.transpose(0, 1))
+    out = run("matmul", converted(apart, rows.dtype), converted(other, rows.dtype))
+    out = _div(out, converted(scale, real) if not isinstance(scale, int | float) else full((), scale, real))
+    out = converted(out, rows.dtype)
     return out.reshape([]) if rows.shape[0] == 1 else out
 
 
@@ -163,7 +160,7 @@ def _corrcoef(self: Any) -> Tensor:
     out = _div(_div(c, spread.unsqueeze(1)), spread.unsqueeze(0))
     if out.dtype in _COMPLEX:
         parts = (run("clamp", run(p, out), lo=-1, hi=1) for p in ("real", "imag"))
-        return _as(run("complex", *parts), out.dtype)
+        return converted(run("complex", *parts), out.dtype)
     return run("clamp", out, lo=-1, hi=1)
 
 
@@ -188,7 +185,7 @@ def _between(y: Tensor, axis: int) -> Tensor:
 
 def _numbers(y: Any) -> Tensor:
     t = tensor(y)
-    return t if t.dtype != "bool" else _as(t, "i64")
+    return t if t.dtype != "bool" else converted(t, "i64")
 
 
 def _trapezoid_at(y: Any, x: Any, dim: int = -1) -> Tensor:
@@ -286,7 +283,7 @@ def _sum_to_size(self: Any, size: Ints) -> Tensor:
         for k, (w, n) in enumerate(zip(want, x.shape, strict=True))
         if (w == 1 and n != 1) or k < x.ndim - len(size)
     ]
-    out = _as(run("sum", x, dim=over, keepdim=True), x.dtype) if over else x
+    out = converted(run("sum", x, dim=over, keepdim=True), x.dtype) if over else x
     return out.reshape(list(size))
 
 
@@ -410,7 +407,7 @@ def _segment_reduce(
             out = _div(out, sizes)  # of none: nan
         else:
             out = _where(run("eq", sizes, 0), out, _div(out, sizes))
-    return _as(out, x.dtype)
+    return converted(out, x.dtype)
 
 
 def _embedding_bag(
@@ -443,7 +440,7 @@ def _embedding_bag(
     if per_sample_weights is not None:
         rows = _mul(rows, tensor(per_sample_weights).unsqueeze(1))
     sizes = run("sum", inside, dim=[1])
-    bag = _as(_sub(run("sum", run("le", starts.unsqueeze(1), places), dim=[0]), 1), i.dtype)
+    bag = converted(_sub(run("sum", run("le", starts.unsqueeze(1), places), dim=[0]), 1), i.dtype)
     found: Tensor
     if mode == 2:
         spread = _where(inside.unsqueeze(2), rows.unsqueeze(0).expand([count, n, w.shape[1]]), -math.inf)
@@ -452,20 +449,20 @@ def _embedding_bag(
             return (
                 full((count, w.shape[1]), 0, w.dtype),
                 bag,
-                _as(sizes, i.dtype),
+                converted(sizes, i.dtype),
                 full((count, w.shape[1]), 0, i.dtype),
             )
         most, where = run("max_dim", spread, dim=1)
         found = run("index_select", i, where.reshape([where.size]), dim=0).reshape(list(where.shape))
-        return _where(empty, 0, most), bag, _as(sizes, i.dtype), _where(empty, 0, found)
-    out = run("matmul", _as(inside, rows.dtype), rows)
+        return _where(empty, 0, most), bag, converted(sizes, i.dtype), _where(empty, 0, found)
+    out = run("matmul", converted(inside, rows.dtype), rows)
     if mode == 1:
-        found = _as(sizes, i.dtype)
-        return _as(_div(out, run("maximum", sizes, 1).unsqueeze(1)), w.dtype), bag, found, found
+        found = converted(sizes, i.dtype)
+        return converted(_div(out, run("maximum", sizes, 1).unsqueeze(1)), w.dtype), bag, found, found
     # What PyTorch does not need for sums it does not fill.
     direct = padding_idx in (None, -1) and w.dtype != "f64"
     found = full((o.shape[0],), 0, i.dtype)
-    return _as(out, w.dtype), full((0,), 0, i.dtype) if direct else bag, found, found
+    return converted(out, w.dtype), full((0,), 0, i.dtype) if direct else bag, found, found
 
 
 # ---- attention and indices under a mask --------------------------------------------------------------------------
@@ -486,13 +483,8 @@ def _flash(
     q, k, v = tensor(query), tensor(key), tensor(value)
     out = run("scaled_dot_product_attention", q, k, v, attn_mask, causal=is_causal, scale=scale)
     kind = "f64" if q.dtype == "f64" else "f32"
-    by = q.shape[-1] ** -0.5 if scale is None else scale
-    scores = _mul(run("matmul", _as(q, kind), _as(k, kind).transpose(-1, -2)), by)
-    if is_causal:
-        scores = _where(run("tril", full([q.shape[-2], k.shape[-2]], True, "bool")), scores, -math.inf)
-    if attn_mask is not None:
-        m = tensor(attn_mask)
-        scores = _where(m, scores, -math.inf) if m.dtype == "bool" else _add(scores, m)
+    wide_q, wide_k = converted(q, kind), converted(k, kind)
+    scores = attention_scores(wide_q, wide_k, attn_mask, causal=is_causal, scale=scale)
     return out, run("logsumexp", scores, dim=[scores.ndim - 1])
 
 
@@ -510,7 +502,8 @@ def _fftn_real(
     x = wide(tensor(self), False)
     if x.dtype in _COMPLEX:
         raise Refused("reals are wanted")
-    x, axes = _sized(x, s, dim)
+    axes, extents = _named(x, s, dim)
+    x = _sized(x, axes, extents)
     scale = fftn_scale(norm, math.prod(x.shape[a] for a in axes), not hermitian)
     half = run("rfft", x, dim=axes[-1], scale=scale)
     if hermitian:
@@ -518,17 +511,22 @@ def _fftn_real(
     return fft_axes(half, axes[:-1], True, 1.0)
 
 
-def _sized(x: Tensor, s: Ints | int | None, dim: Ints | int | None) -> tuple[Tensor, list[int]]:
-    extents = [s] if isinstance(s, int) else s
+def _named(x: Tensor, s: Ints | int | None, dim: Ints | int | None) -> tuple[list[int], list[int]]:
+    """The axes of a transform, and the extents that are asked of them (none: their own)."""
+    extents = None if s is None else [s] if isinstance(s, int) else list(s)
     dims = [dim] if isinstance(dim, int) else dim
     if dims is None:
         dims = range(x.ndim) if extents is None else range(x.ndim - len(extents), x.ndim)
     axes = [axis_of(d, x.ndim) for d in dims]
     if not axes or len(set(axes)) != len(axes) or (extents is not None and len(extents) != len(axes)):
         raise Refused(f"axes {list(dims)} and extents {extents} do not fit")
-    for axis, n in zip(axes, extents or (), strict=False):
+    return axes, extents or []
+
+
+def _sized(x: Tensor, axes: Ints, extents: Ints) -> Tensor:
+    for axis, n in zip(axes, extents, strict=False):
         x = fitted(x, axis, None if n == -1 else n)
-    return x, axes
+    return x
 
 
 def _inverse_real(
@@ -540,16 +538,9 @@ def _inverse_real(
 ) -> Tensor:
     """Reals of half a spectrum along several axes; `hermitian`: the forward transform, hfftn."""
     x = wide(tensor(self), True)
-    extents = [s] if isinstance(s, int) else None if s is None else list(s)
-    dims = [dim] if isinstance(dim, int) else dim
-    if dims is None:
-        dims = range(x.ndim) if extents is None else range(x.ndim - len(extents), x.ndim)
-    axes = [axis_of(d, x.ndim) for d in dims]
-    if not axes or len(set(axes)) != len(axes) or (extents is not None and len(extents) != len(axes)):
-        raise Refused(f"axes {list(dims)} and extents {extents} do not fit")
-    last = 2 * (x.shape[axes[-1]] - 1) if extents is None or extents[-1] == -1 else extents[-1]
-    for axis, n in zip(axes[:-1], (extents or [])[:-1], strict=False):
-        x = fitted(x, axis, None if n == -1 else n)
+    axes, extents = _named(x, s, dim)
+    last = 2 * (x.shape[axes[-1]] - 1) if not extents or extents[-1] == -1 else extents[-1]
+    x = _sized(x, axes[:-1], extents[:-1])
     if last < 1:
         raise Refused(f"at least one number is wanted, not {last}")
     x = fitted(x, axes[-1], last // 2 + 1)
