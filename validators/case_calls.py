@@ -39,8 +39,7 @@ Rng = np.random.Generator
 EXTENTS = (1, 2, 3, 4, 5, 7, 8, 9, 13, 15, 16, 17, 31, 32, 33, 63, 64, 65)
 MAX_POINTS = 4_000_000
 ATTEMPTS = 80
-#: What a call on the ladder of sizes may hold, and cost the oracle.
-SIZED_ELEMENTS, TOP_ELEMENTS = 1 << 16, 1 << 18  # on the last rung
+#: What a call on the ladder of sizes may cost the oracle.
 SIZED_POINTS = 1_500_000
 
 
@@ -394,7 +393,7 @@ class Calls:
         much, the other extents are cut, then another one grows.
         """
         cases = [k for k in range(len(self.spec.test.cases)) if not is_empty(self.declared(k))]
-        why = "no extent can grow"
+        why, on = "no extent can grow", RUNGS[rung]
         for attempt in range(ATTEMPTS):
             rng = rng_of(self.seed, self.spec.op, "size", rung, variant, attempt)
             base = self.declared(cases[int(rng.integers(len(cases)))]) if cases else self.made_up()
@@ -402,7 +401,7 @@ class Calls:
             if not names:
                 continue
             victim = names[(variant + attempt // 8) % len(names)]
-            n = RUNGS[rung].draw(rng, rung + variant // len(names))
+            n = on.draw(rng, rung + variant // len(names))
             try:
                 call = self.enlarged(base, victim, n, (64, 8, 3, 1)[attempt % 4], rng)
                 for a in self.spec.attrs.values():
@@ -413,18 +412,15 @@ class Calls:
             except (CaseRefused, OpwrightError) as e:
                 why = e.message
                 continue
-            room = TOP_ELEMENTS if rung == len(RUNGS) - 1 else SIZED_ELEMENTS
-            if max((math.prod(s) for s in shapes.values()), default=0) > room or found.points > SIZED_POINTS:
+            most = max((math.prod(s) for s in shapes.values()), default=0)
+            if most > on.elements or found.points > SIZED_POINTS:
                 why = "too large"
                 continue
-            if (
-                victim in call.dims
-                and max(max((*s, math.prod(s))) for s in shapes.values()) < RUNGS[rung].low
-            ):
+            if victim in call.dims and max(max((*s, math.prod(s))) for s in shapes.values()) < on.low:
                 why = "every input broadcasts along it"
                 continue
             return call
-        raise CaseRefused(f"no call with an extent above {RUNGS[rung].low} (the last attempt: {why})")
+        raise CaseRefused(f"no call with an extent above {on.low} (the last attempt: {why})")
 
     def growable(self, base: BareCall) -> list[str]:
         """What may be made large: the call's extents, and the attributes that extents of outputs are made of."""

@@ -135,9 +135,8 @@ class Plan:
         names = max(
             (len(self.b.growable(self.b.declared(k))) for k in range(len(self.spec.test.cases))), default=2
         )
-        for rung in range(len(RUNGS)):
-            if rung == len(RUNGS) - 1:
-                # Long enough to tell a sum in one chain, whose roundings of equal numbers all go one way.
+        for rung, on in enumerate(RUNGS):
+            if on.chain:
                 for variant in range(names if self.full else min(names, 3)):
                     for values in ("all_equal", "exact")[: 1 + self.full]:
                         add(f"size{rung}.{variant}", main, values)

@@ -27,7 +27,7 @@ from .meaning import gate_meaning
 from .oracle import output_shapes
 from .refusals import gate_errors
 from .session import Session
-from .sizes import RUNGS
+from .sizes import rung_of
 from .trial import FREE_LIMIT, Subject, Trial, bits_differ, compare, shrink, size_of
 from .verdict import NOT_APPLICABLE, SHOWN, Failure, GateResult
 
@@ -295,9 +295,11 @@ def gate_determinism(s: Session) -> GateResult:
     tally = s.tally("determinism")
     rng = np.random.default_rng((s.seed, 4))
     chosen = s.spread(40 if s.full else 6)
-    # Of equal numbers no race shows, and the last rung is one long piece more often than many.
+    # Of equal numbers no race shows, and a chain's rung is one long piece more often than many.
     shared = [
-        t for t in s.trials if t.values != "all_equal" and not t.name.startswith(f"size{len(RUNGS) - 1}.")
+        t
+        for t in s.trials
+        if t.values != "all_equal" and not ((rung := rung_of(t.name)) is not None and rung.chain)
     ]
     large = sorted(shared, key=size_of)[-(3 if s.full else 1) :]
     again = [("run again", How()), ("at addresses of another alignment", How(placement="shifted"))]

@@ -224,15 +224,8 @@ def aten_arguments(
         if isinstance(to, Only):
             arguments[argument] = to.value
         elif isinstance(to, tuple):
-            private = entry.overload.startswith("aten._")
-            arguments[argument] = [
-                _input(spec, trial, n)
-                if n in spec.inputs
-                else _wrapped(spec, trial, n)
-                if private
-                else _value(spec, trial, n)
-                for n in to
-            ]
+            value_of = _wrapped if entry.overload.startswith("aten._") else _value
+            arguments[argument] = [(_input if n in spec.inputs else value_of)(spec, trial, n) for n in to]
         elif to in spec.inputs:
             arguments[argument] = _input(spec, trial, to)
         else:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["RUNGS", "Rung", "cut", "grown"]
+__all__ = ["RUNGS", "Rung", "cut", "grown", "rung_of"]
 
 Rng = np.random.Generator
 Shape = tuple[int, ...]
@@ -25,11 +25,18 @@ TAILS = 3
 
 @dataclass(frozen=True)
 class Rung:
-    """Extents from `low` up to and without `high`."""
+    """Extents from `low` up to and without `high`.
+
+    elements  what a call on it may hold
+    chain     long enough to tell a sum in one chain, whose roundings of equal numbers all go one way: such numbers are
+              drawn there, and few others
+    """
 
     low: int
     high: int
     why: str
+    elements: int = 1 << 16
+    chain: bool = False
 
     def draw(self, rng: Rng, tail: int) -> int:
         """An extent.  tail: 0 one lane less than whole vectors, 1 one more, 2 any, of which some are whole."""
@@ -49,8 +56,14 @@ RUNGS: tuple[Rung, ...] = (
     Rung(65, 256, "above a vector times the unrolling"),
     Rung(257, 1000, "above a block of the blocked sums"),
     Rung(1001, 3000, "in the thousands"),
-    Rung(65535, 70000, "beyond what 16 bits count"),
+    Rung(65535, 70000, "beyond what 16 bits count", elements=1 << 18, chain=True),
 )
+
+
+def rung_of(source: str) -> Rung | None:
+    """The rung that a case is made on, by its name or source (`size2.1`); None where it is made otherwise."""
+    rung, _, variant = source.partition("/")[0].removeprefix("size").partition(".")
+    return RUNGS[int(rung)] if source.startswith("size") and variant and rung.isdigit() else None
 
 
 def grown(shape: Shape, n: int, rng: Rng, *, fixed: bool) -> Shape:

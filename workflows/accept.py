@@ -179,9 +179,8 @@ def _end(pool: ProcessPoolExecutor) -> None:
         child.join(10)
         if child.is_alive():
             child.kill()
-    if (
-        manager is not None
-    ):  # it unlinks the pool's semaphores; ended in the midst of that, Python warns of a leak
+    # It unlinks the pool's semaphores; ended in the midst of that, Python warns of a leak.
+    if manager is not None:
         manager.join(10)
 
 
@@ -222,9 +221,8 @@ def texts_of_proofs(
     if cores < 2 or len(wanted) < 8:
         found = (text_of_proof(bench, *w) for w in wanted)
         return _counted(found, len(wanted), progress)
-    _PRINTING[:] = [
-        (bench, wanted)
-    ]  # a child that is forked finds it here; nothing is pickled but the answers
+    # A child that is forked finds it here; nothing is pickled but the answers.
+    _PRINTING[:] = [(bench, wanted)]
     pool = ProcessPoolExecutor(min(cores, len(wanted)), get_context("fork"), _quiet)
     try:
         return _counted(pool.map(_printed, range(len(wanted)), chunksize=4), len(wanted), progress)

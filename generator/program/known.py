@@ -30,22 +30,24 @@ _UNKNOWN = (
     "uniform",
 )
 #: What takes extents and places as numbers, which a tensor of one stands for.
-_TAKES = (
-    *(
-        "repeat",
-        "tile",
-        "view",
-        "reshape",
-        "expand",
-        "unflatten",
-        "narrow",
-        "split",
-        "chunk",
-        "roll",
-        "arange",
-    ),
-    *("linspace", "zeros", "ones", "full", "new_zeros", "new_ones", "new_full", "pad", "interpolate"),
-    *("__getitem__", "__setitem__"),
+_TAKES = frozenset(
+    (
+        *(
+            "repeat",
+            "tile",
+            "view",
+            "reshape",
+            "expand",
+            "unflatten",
+            "narrow",
+            "split",
+            "chunk",
+            "roll",
+            "pad",
+        ),
+        *("interpolate", "arange", "linspace", "zeros", "ones", "full", "new_zeros", "new_ones", "new_full"),
+        *("__getitem__", "__setitem__"),
+    )
 )
 #: A larger tensor is no geometry.
 _MOST = 1 << 20
@@ -58,9 +60,8 @@ def knowing(values: Mapping[Any, Any]) -> Iterator[None]:
     from torch.utils._python_dispatch import _disable_current_modes
 
     pytree = torch.utils._pytree
-    real: dict[int, tuple[Any, Any]] = {
-        id(x): (x, v) for x, v in values.items()
-    }  # with the traced one: it stays alive
+    # with the traced one: it stays alive
+    real: dict[int, tuple[Any, Any]] = {id(x): (x, v) for x, v in values.items()}
     unknown: set[int] = set()  # memory that something unknown was written to
 
     def of(x: Any) -> Any:
@@ -86,9 +87,8 @@ def knowing(values: Mapping[Any, Any]) -> Iterator[None]:
             if name == "__get__":
                 return func(*args, **kwargs)
             if name in _TAKES and args:
-                args = (
-                    (args[0], *(number(x) for x in args[1:])) if name[0] != "a" else tuple(map(number, args))
-                )
+                whole = name == "arange"  # of the others the first is the tensor
+                args = tuple(number(x) if k or whole else x for k, x in enumerate(args))
                 kwargs = {k: number(x) for k, x in kwargs.items()}
             leaves, spec = pytree.tree_flatten((args, kwargs))
             tensors = [x for x in leaves if isinstance(x, torch.Tensor)]
@@ -100,8 +100,8 @@ def knowing(values: Mapping[Any, Any]) -> Iterator[None]:
             )
             writes = (
                 (name.endswith("_") and not name.endswith("__"))
-                or name in ("__setitem__",)
-                or (name.startswith("__i") and name != "__index__" and name not in ("__invert__",))
+                or name == "__setitem__"
+                or (name.startswith("__i") and name not in ("__index__", "__invert__"))
                 or kwargs.get("out") is not None
             )
             if known:

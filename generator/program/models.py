@@ -487,6 +487,22 @@ def _text_alone(
     return plain
 
 
+#: (the axis that does not fit, how PyTorch says what it is and what a layer wants)
+_MISFITS = tuple(
+    (axis, re.compile(said))
+    for axis, said in (
+        (-1, r"shapes cannot be multiplied \(\d+x(?P<now>\d+) and (?P<wanted>\d+)x\d+\)"),
+        (1, r"expected input\[.*?\] to have (?P<wanted>\d+) channels, but got (?P<now>\d+)"),
+        (-1, r"normalized_shape=\[(?P<wanted>\d+)\], expected .*got input of size\[[\d, ]*?(?P<now>\d+)\]"),
+        (
+            2,
+            r"tensor a \((?P<now>\d+)\) must match the size of tensor b \((?P<wanted>\d+)\) "
+            r"at non-singleton dimension 2",
+        ),
+    )
+)
+
+
 class _Tried:
     """What inputs were refused for: the same twice over, at other extents of as many axes, is not for the extents."""
 
@@ -508,26 +524,11 @@ class _Tried:
         """The inputs with as many features, or channels, as a first layer said that it wants; once for each want."""
         torch = compat.require_torch()
         text = str(error)
-        product = re.search(r"shapes cannot be multiplied \(\d+x(\d+) and (\d+)x\d+\)", text)
-        layer = re.search(r"expected input\[(.*?)\] to have (\d+) channels, but got (\d+)", text)
-        normal = re.search(r"normalized_shape=\[(\d+)\], expected .*got input of size\[[\d, ]*?(\d+)\]", text)
-        wide = re.search(
-            r"tensor a \((\d+)\) must match the size of tensor b \((\d+)\) at non-singleton dimension 2", text
-        )
-        axis, now, wanted = (
-            (-1, int(product[1]), int(product[2]))
-            if product
-            else (1, int(layer[3]), int(layer[2]))
-            if layer
-            else (-1, int(normal[2]), int(normal[1]))
-            if normal
-            else (2, int(wide[1]), int(wide[2]))
-            if wide
-            else (0, 0, 0)
-        )
-        if not wanted or text in self._mended:
+        found = next(((axis, m) for axis, said in _MISFITS if (m := said.search(text))), None)
+        if found is None or text in self._mended:
             return []
         self._mended.add(text)
+        axis, now, wanted = found[0], int(found[1]["now"]), int(found[1]["wanted"])
         for name, x in inputs.items():
             if x.is_floating_point() and x.dim() > max(axis, 1) and x.shape[axis] == now:
                 shape = list(x.shape)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from opwright.validators.cases import make_cases
-from opwright.validators.sizes import LANES, RUNGS, cut, grown
+from opwright.validators.sizes import LANES, RUNGS, cut, grown, rung_of
 
 from .oracle_help import specs
 
@@ -46,7 +46,7 @@ def test_every_operator_sees_every_rung(name: str, tier: str) -> None:
     assert not [why for case, why in report.refused if case.startswith("size")]
     for k, rung in enumerate(RUNGS):
         cases = [c for c in report if c.source.startswith(f"size{k}.")]
-        assert len({c.source for c in cases}) >= (1 if k == len(RUNGS) - 1 else 2)
+        assert len({c.source for c in cases}) >= (1 if rung.chain else 2)
         for c in cases:
             shapes = [a.shape for a in c.inputs.values()]
             assert max(max((*s, math.prod(s))) for s in shapes) >= rung.low
@@ -74,3 +74,8 @@ def test_ranks_go_beyond_four() -> None:
 def test_a_running_sum_grows_as_far_as_any() -> None:
     report = make_cases(specs()["cumsum"], "quick", seed=0)
     assert any(c.inputs["x"].shape[c.run_attrs["dim"]] > 65000 for c in report)
+
+
+def test_a_case_says_its_rung() -> None:
+    assert rung_of("size2.1") is RUNGS[2] and rung_of("size3.0/f32/exact/contiguous/-/all") is RUNGS[3]
+    assert rung_of("case0/f32/normal/contiguous/-/all") is None and rung_of("sizes") is None

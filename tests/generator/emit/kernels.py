@@ -77,7 +77,7 @@ def dialect() -> str:
     return toolchain.native_dialect()
 
 
-#: What a text means does not depend on how well it is optimised, and unoptimised it builds ten times as fast.  By night
+#: What a text means does not depend on how well it is optimised, and unoptimised it builds much faster.  By night
 #: (and in every judge) the flags are those of a release.
 FLAGS = tuple(os.environ.get("OPWRIGHT_TEST_FLAGS", "-O0").split())
 
