@@ -417,12 +417,6 @@ def export(
                 return first
             return again if _reads(again) < _reads(first) else first
         except torch.fx.experimental.symbolic_shapes.GuardOnDataDependentSymNode:
-            with _numbers_known(torch, module) as known:
-                try:
-                    if known:
-                        return exported()
-                except torch.fx.experimental.symbolic_shapes.GuardOnDataDependentSymNode:
-                    pass
             with _buffers_known(torch, module) as known:
                 if not known:
                     raise
@@ -459,35 +453,6 @@ def _buffers_known(torch: Any, module: Any) -> Iterator[list[str]]:
             del module.forward
         else:
             module.forward = before
-
-
-@contextmanager
-def _numbers_known(torch: Any, module: Any) -> Iterator[list[str]]:
-    """What a module keeps as an integer tensor of rank 0 that is no weight (a stride, a width) is made anew where it
-    is read: the exporter then knows the number, and what follows from it decides no differently than in Python."""
-    found: list[str] = []
-    kinds: list[tuple[Any, Any]] = []
-
-    def number(value: int, dtype: Any) -> property:
-        return property(lambda _: torch.tensor(value, dtype=dtype))
-
-    for path, part in module.named_modules():
-        own = {
-            name: number(int(b), b.dtype)
-            for name, b in part._buffers.items()
-            if b is not None and b.dim() == 0 and name in part._non_persistent_buffers_set
-            if not b.is_floating_point() and not b.is_complex()
-        }
-        if own:
-            kind = type(part)
-            kinds.append((part, kind))
-            part.__class__ = type(kind.__name__, (kind,), {**own, "__module__": kind.__module__})
-            found += [f"{path}.{name}" for name in own]
-    try:
-        yield found
-    finally:
-        for part, kind in kinds:
-            part.__class__ = kind
 
 
 @cache
