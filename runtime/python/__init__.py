@@ -18,22 +18,56 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Modules of the runtime that are reached as attributes without an import of their own.
+#: What `_face.py` holds; listed here as well, so that `dir(ow)` loads no core.
+# ruff: noqa: F405
+__all__ = [
+    "MissingKernelError",
+    "OpError",
+    "OpIndexError",
+    "OpTypeError",
+    "OpValueError",
+    "Program",
+    "ProgramError",
+    "Tensor",
+    "call_aten",
+    "empty",
+    "empty_cache",
+    "from_dlpack",
+    "full",
+    "memory_stats",
+    "num_threads",
+    "ones",
+    "ops",
+    "reset_peak_memory",
+    "set_num_threads",
+    "tensor",
+    "vjp",
+    "vjp_aten",
+    "zeros",
+]
+
+# Modules that are reached as attributes without an import of their own; of these, `ops` alone is a part of the face.
 _MODULES = frozenset({"errors", "exceptions", "ops", "registry", "resources", "toolchain"})
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return importlib.import_module(f".{name}", __name__)
-    if name.startswith("__"):
+    if name not in _MODULES and name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    face = importlib.import_module("._face", __name__)
-    if name in face.__all__:
-        value = getattr(face, name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        if name in _MODULES:
+            return importlib.import_module(f".{name}", __name__)
+        value = getattr(importlib.import_module("._face", __name__), name)
+    except Exception as error:
+        from .errors import OpwrightError
+
+        if isinstance(
+            error, OpwrightError
+        ):  # no compiler, say: whose modules were being loaded tells nobody more
+            raise error.with_traceback(None) from None
+        raise
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULES, *importlib.import_module("._face", __name__).__all__})
+    return sorted([*__all__, "__doc__", "__file__", "__name__", "__path__", "__version__"])

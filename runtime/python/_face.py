@@ -1,6 +1,7 @@
 """The names that `import opwright as ow` shows.  Importing this loads the core; `__init__` does so on first use.
 
-May import: everything of the runtime.  To add a name: here, in `__all__`, and in the README of the face.
+May import: everything of the runtime.  To add a name: here, in `__all__`, and in that of
+`__init__`, which shows it before the core is loaded.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from . import ops, registry
+from . import ops
 from .aten import call_aten
 from .exceptions import (
     MissingKernelError,
@@ -40,7 +41,6 @@ __all__ = [
     "num_threads",
     "ones",
     "ops",
-    "registry",
     "reset_peak_memory",
     "set_num_threads",
     "tensor",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from . import registry
@@ -209,7 +210,7 @@ def _finished(planned: Planned, then: Callable[[Any], Any] | None) -> Planned:
 
 
 def _by_rows(overload: str, args: Sequence[Any], kwargs: Mapping[str, Any], refusals: list[str]) -> Planned:
-    for row in registry.aten_rows(overload):
+    for row in registry.aten_rows(overload, chain(VIEWS, PREPARE, COMPOSE)):
         try:
             return _planned(row, _arguments(row, args, kwargs))
         except Refused as why:

@@ -116,6 +116,8 @@ class OpwrightError(Exception):
         self.message = message
         self.place = place
         self.hint = hint
+        if hint:  # a traceback, which prints no more than the message, ends with it
+            self.add_note(f"hint: {hint}")
 
     def __str__(self) -> str:
         return f"{self.place}: {self.message}" if self.place else self.message

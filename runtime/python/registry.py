@@ -99,12 +99,14 @@ def names() -> list[str]:
     return found
 
 
-def aten_rows(overload: str) -> Sequence[Mapping[str, Any]]:
-    """The entries of an overload.  Raises MissingKernelError when there is none."""
+def aten_rows(overload: str, others: Iterable[str] = ()) -> Sequence[Mapping[str, Any]]:
+    """The entries of an overload.  Raises MissingKernelError when there is none, which names near ones of the table
+    and of `others`: what is answered without a row."""
     if overload not in _aten:
         ensure()
     if overload not in _aten:
-        raise _why_none(overload, f"no op claims {overload}", _nearest(overload, _aten, "the aten table"))
+        near = _near_overloads(overload, {*_aten, *others})
+        raise _why_none(overload, f"no op claims {overload}", near)
     return _aten[overload]
 
 
@@ -118,6 +120,20 @@ def aten_overloads() -> list[str]:
     """All overloads that some op claims, sorted."""
     ensure()
     return sorted(_aten)
+
+
+def _near_overloads(asked: str, known: Iterable[str]) -> str:
+    """By the packet's name first: `softmax` and `aten.softmax` mean an overload of it, `aten.add.Tensr` another one."""
+    known = sorted(known)
+    packet = asked.removeprefix("aten.").partition(".")[0]
+    packets = {o.split(".")[1]: None for o in known if o.startswith("aten.")}
+    own = [packet] if packet in packets else difflib.get_close_matches(packet, packets, n=2)
+    found = [o for o in known if o.split(".")[1:2] and o.split(".")[1] in own]
+    found = difflib.get_close_matches(asked, found, n=3, cutoff=0.0)
+    return f"did you mean {' or '.join(f'`{c}`' for c in found)}?" if found else NO_OVERLOAD
+
+
+NO_OVERLOAD = "ow.registry.aten_overloads() lists those of the table"
 
 
 def _nearest(name: str, known: Iterable[str], where: str) -> str:
