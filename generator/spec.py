@@ -10,7 +10,7 @@ in `OpSpec`, its reader in `_Reader`, its schema in `schema.py`; a field that is
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -116,6 +116,20 @@ class Registry:
     def load(cls, dirs: Iterable[str | os.PathLike[str]]) -> Registry:
         """All `*.yaml` below `dirs`; the folder a file lies in is the family.  A later directory replaces operators of
         an earlier one by name.  Raises one `SpecError` with the mistakes of all files."""
+        out, errors = cls.readable(dirs)
+        raise_together(errors)
+        return out
+
+    @classmethod
+    def readable(
+        cls,
+        dirs: Iterable[str | os.PathLike[str]],
+        known: Callable[[str], bool] = lambda _name: True,
+    ) -> tuple[Registry, list[SpecError]]:
+        """What reads of the same, and the mistakes of the rest: one file must not take the others down.
+
+        known: whether an operator stood before.  Of two that claim one overload, the newcomer is the one at fault.
+        """
         out = cls()
         errors: list[SpecError] = []
         for top in dirs:
@@ -137,13 +151,12 @@ class Registry:
                         )
                         continue
                     seen[spec.op] = spec
-            for spec in seen.values():
+            for spec in sorted(seen.values(), key=lambda s: not known(s.op)):
                 try:
                     out.add(spec)
                 except SpecError as e:
                     errors.append(e)
-        raise_together(errors)
-        return out
+        return out, errors
 
     def add(self, spec: OpSpec) -> None:
         """Add or replace an operator.  Raises `SpecError` when another operator claims the same calls of an overload:

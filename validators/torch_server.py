@@ -16,6 +16,7 @@ import importlib.util
 import io
 import json
 import os
+import re
 import select
 import struct
 import subprocess
@@ -31,7 +32,7 @@ from typing import Any, BinaryIO, Self
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["TorchCrashed", "TorchError", "TorchMissing", "TorchServer"]
+__all__ = ["TorchCrashed", "TorchError", "TorchMissing", "TorchServer", "composition_names"]
 
 VERSION = 3
 _HEAD = struct.Struct("<4sIQ")
@@ -326,6 +327,13 @@ def _answer(
         said = (str(error).strip().splitlines() or [""])[0]
         return {"error": f"{type(error).__name__.strip('_')}: {said}"}, {}
     return _reply(torch, result)
+
+
+def composition_names(folder: Path | None = None) -> frozenset[str]:
+    """What `reference: compositions.NAME` may name (in another version's folder), read without torch."""
+    where = folder or Path(__file__).resolve().parent
+    texts = (p.read_text(encoding="utf-8") for p in where.glob("compositions*.py"))
+    return frozenset(n for text in texts for n in re.findall(r"^def ([a-z]\w*)\(", text, re.MULTILINE))
 
 
 @functools.cache

@@ -1,6 +1,6 @@
 """`opwright check`: a spec by itself: language, types, marks, and every key that it admits down to Normal.
 
-Needs no compiler and no torch.  May import: workbench, generator (the meaning side).
+Needs no compiler and no torch.  May import: workbench, generator (the meaning side), validators.torch_server.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import click
 
 from ..generator.bind import bind
 from ..generator.bind_key import keys_of
-from ..generator.errors import DomainError, OpwrightError, SpecError, raise_together
+from ..generator.errors import DomainError, OpwrightError, SpecError, did_you_mean, raise_together
 from ..generator.normal import classify, normalise, verify
 from ..generator.spec import OpSpec
+from ..validators.torch_server import composition_names
 from . import console
 from .bridge import adjoint_of, differentiable
 from .command import command, json_option
@@ -36,6 +37,8 @@ class Checked:
 def check_spec(spec: OpSpec) -> Checked:
     """Bind and normalise every key; then the gradient.  Raises one `SpecError` with all mistakes."""
     errors: list[SpecError] = []
+    if missing := missing_composition(spec):
+        errors.append(missing)
     classes: dict[str, None] = {}
     keys = keys_of(spec)
     turned_down = 0
@@ -58,6 +61,24 @@ def check_spec(spec: OpSpec) -> Checked:
             errors.append(_placed(error, spec))
     raise_together(errors)
     return Checked(spec, len(keys) - turned_down, tuple(classes), grad_text(spec))
+
+
+def composition_of(spec: OpSpec) -> str:
+    """NAME of `reference: compositions.NAME`; empty where the spec names something else."""
+    module, _, name = (spec.reference or "").rpartition(".")
+    return name if module == "compositions" else ""
+
+
+def missing_composition(spec: OpSpec) -> SpecError | None:
+    """What is wrong with `reference: compositions.NAME`, if NAME is not there."""
+    name, names = composition_of(spec), composition_names()
+    if not name or name in names:
+        return None
+    return SpecError(
+        f"`{spec.op}` names the composition `{name}`, which validators/compositions*.py do not have",
+        place=spec.place,
+        hint=did_you_mean(name, sorted(names), what="compositions"),
+    )
 
 
 def _placed(error: SpecError, spec: OpSpec) -> SpecError:

@@ -140,16 +140,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         return _failed(_machine_error(error), debug, as_json)
     except Exception as error:
-        return _fault(error, debug)
+        return _fault(error, debug, as_json)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
 def _run(arguments: list[str]) -> int:
+    if workbench := sys.modules.get(f"{__package__}.workbench"):
+        workbench.Workbench.last_broken = ()
     result = root.main(arguments, prog_name="opwright", standalone_mode=False)
     sys.stdout.flush()
+    _tell_of_unread()
     return result if isinstance(result, int) else 0
+
+
+def _tell_of_unread() -> None:
+    """One line where spec files did not read and the command went on without them."""
+    read = sys.modules.get(f"{__package__}.workbench")
+    broken = read.Workbench.last_broken if read is not None else ()
+    if broken:
+        from pathlib import Path
+
+        from . import console
+
+        places = [e.place for group in broken for e in group.errors]
+        files = sorted({console.short(Path(p.file)) for p in places if p is not None})
+        _print_error(f"{', '.join(files)}: left out, for it does not read; `opwright check` says why")
 
 
 def _catch_signals() -> dict[int, Any]:
@@ -220,18 +237,25 @@ def _machine_error(error: OSError) -> OpwrightError:
     return (OpwrightError if request else _MachineError)(f"{where}{what}", hint=hint if request else None)
 
 
-def _fault(error: Exception, debug: bool) -> int:
+class _FaultError(OpwrightError):
+    exit_code = EXIT_FAULT
+
+
+def _fault(error: Exception, debug: bool, as_json: bool) -> int:
     """A fault of ours: say so, and how to report it."""
+    lines = str(error).strip().splitlines()
+    said = f": {lines[0][:300]}" if lines else ""
+    told = _FaultError(
+        f"internal error: {type(error).__name__}{said}",
+        hint="this is a fault of opwright; run it again with --debug and report what it prints",
+    )
     if debug:
         import traceback
 
         traceback.print_exception(error)
-    lines = str(error).strip().splitlines()
-    said = f": {lines[0][:300]}" if lines else ""
-    _print_error(
-        f"internal error: {type(error).__name__}{said}\n  hint: this is a fault of opwright; "
-        "run it again with --debug and report what it prints"
-    )
+    if as_json:
+        sys.stdout.write(json.dumps({"schema": 1, **told.to_json()}, indent=1) + "\n")
+    _print_error(told.render().removeprefix("error: "))
     return EXIT_FAULT
 
 

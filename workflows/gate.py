@@ -1,6 +1,7 @@
 """`opwright gate`: does a change keep what was proven?  For CI; red is exit code 1.
 
 What it does, each a row of the result and a case of the JUnit file
+  spec        every spec file reads
   evidence    every operator with evidence: does it hold for today's meaning and text; is any gone that base had
   judged      what changed, and a rotating sample of the rest (chosen by the commit), is judged in full again; a verdict
               that does not reproduce its evidence is red
@@ -44,9 +45,11 @@ from ..generator.errors import SpecError, did_you_mean
 from ..generator.spec import OpSpec, Registry
 from ..validators import evidence
 from ..validators.judge import DTYPES
+from ..validators.torch_server import composition_names
 from . import console, records
 from .accept import Job, judge_all, texts_of_proofs
 from .bridge import Bridge
+from .check import composition_of
 from .command import command, json_option
 from .config import Config
 from .console import Progress
@@ -267,16 +270,18 @@ class _Gate:
             aten = [(e.overload, e.map, e.set, e.returns) for e in s.aten]
             return (s.meaning_hash(), repr(s.lower), s.inplace, repr(s.test.cases), s.test.values, repr(aten))
 
-        return [s for s in self.bench.own() if s.op not in before or facts(s) != facts(before[s.op])]
+        return [s for s in self.bench.own_readable() if s.op not in before or facts(s) != facts(before[s.op])]
 
     # -- the checks
 
     def run(self) -> None:
         before = self.base_specs()
+        for error in (e for group in self.bench.broken for e in group.errors):
+            self.add("spec", str(error.place or "spec"), RED, error.message)
         changed = self.changed_ops(before)
         self.check_evidence(changed, before)
         self.check_generated()
-        self.judge(changed)
+        self.judge(changed, before)
         self.check_models(changed)
         self.show_diff(changed, before)
 
@@ -287,7 +292,7 @@ class _Gate:
         another is held against its own text."""
         names = {s.op for s in changed}
         base = self.base_config().evidence
-        specs = self.bench.own()
+        specs = self.bench.own_readable()
         dialects = {s.op: self.dialect_of(s) for s in specs}
         printed = [(s, dialects[s.op]) for s in specs]
         texts = texts_of_proofs(self.bench, printed, self.progress)
@@ -352,12 +357,16 @@ class _Gate:
     def chosen(self, changed: Sequence[OpSpec]) -> list[tuple[OpSpec, str]]:
         """What is judged again: all that changed, and a sample of the rest, by the commit."""
         names = {s.op for s in changed}
-        rest = [s for s in self.bench.own() if s.op not in names and self.bench.evidence(s.op) is not None]
+        rest = [
+            s
+            for s in self.bench.own_readable()
+            if s.op not in names and self.bench.evidence(s.op) is not None
+        ]
         count = min(len(rest), max(1, round(self.sample * len(rest)))) if self.sample > 0 else 0
         picked = random.Random(self.repo.head.commit.hexsha).sample(sorted(rest, key=lambda s: s.op), count)
         return [*((s, "changed") for s in changed), *((s, "sample") for s in picked)]
 
-    def judge(self, changed: Sequence[OpSpec]) -> None:
+    def judge(self, changed: Sequence[OpSpec], before: dict[str, OpSpec]) -> None:
         chosen = self.chosen(changed)
         why = {s.op: reason for s, reason in chosen}
         jobs = [Job(f"{s.file}:{s.op}", self.tier(s), 0, None, None, self.dialect) for s, _ in chosen]
@@ -385,7 +394,7 @@ class _Gate:
         if self.touched(
             "validators/", "generator/bind", "generator/normal", "generator/expr", "generator/grad"
         ):
-            self.base_judge([s for s, reason in chosen])
+            self.base_judge([s for s, reason in chosen], before)
 
     def dialect_of(self, spec: OpSpec) -> str:
         """This machine's dialect; where nothing was proven for it, the first that something was."""
@@ -407,11 +416,14 @@ class _Gate:
         new = evidence.merged(None, verdict).proofs[self.dialect]
         return "; ".join(evidence.reproduces(old, new))
 
-    def base_judge(self, specs: Sequence[OpSpec]) -> None:
-        """Head's kernels by base's judge, where base has one."""
+    def base_judge(self, specs: Sequence[OpSpec], before: dict[str, OpSpec]) -> None:
+        """Head's kernels by base's judge, where base has one.
+
+        The `reference:` of a new operator may be a composition that came with it (`with_new_compositions`)."""
         if not is_checkout(self.tree):
             return
         package = package_of(self.root, self.work / "head-by-base", validators=self.tree / "validators")
+        fresh = self.with_new_compositions(specs, before)
         for spec in specs:
             if self.left() <= 0:
                 self.add("base judge", spec.op, SKIPPED, "the time budget is spent")
@@ -419,7 +431,10 @@ class _Gate:
             self.progress.step(f"base's judge: {spec.op}")
             with self.timed() as seconds:
                 ran = run_other(
-                    package, self.root, ["validate", f"{spec.file}:{spec.op}", "--tier", "full"], self.left()
+                    fresh.get(spec.op, package),
+                    self.root,
+                    ["validate", f"{spec.file}:{spec.op}", "--tier", "full"],
+                    self.left(),
                 )
                 head = next((c.state for c in self.checks if c.kind == "judged" and c.name == spec.op), OK)
                 base = OK if ran.returncode == 0 else RED
@@ -435,6 +450,21 @@ class _Gate:
                     f"the judge changed: base's says {base}, head's {head} ({said[0]})",
                     seconds(),
                 )
+
+    def with_new_compositions(self, specs: Sequence[OpSpec], before: dict[str, OpSpec]) -> dict[str, Path]:
+        """For new operators whose meaning is said by a composition that base has not: base's judge, all of it, with
+        head's compositions beside it.  An operator that base has is never judged by them."""
+        theirs = self.tree / "validators"
+        names = composition_names(theirs)
+        new = [s.op for s in specs if s.op not in before and (c := composition_of(s)) and c not in names]
+        if not new:
+            return {}
+        mixed = self.work / "base-validators"
+        shutil.copytree(theirs, mixed)
+        for path in (self.root / "validators").glob("compositions*.py"):
+            shutil.copyfile(path, mixed / path.name)
+        package = package_of(self.root, self.work / "head-by-base-new", validators=mixed)
+        return dict.fromkeys(new, package)
 
     def check_models(self, changed: Sequence[OpSpec]) -> None:
         """The composition gate: an operator that changes re-runs every model that uses it."""
@@ -490,7 +520,11 @@ class _Gate:
         generator = self.touched("generator/", "runtime/include/")
         wanted = [s for s in changed if s.op in before]
         if generator:
-            wanted = [s for s in self.bench.own() if s.op in before and self.bench.evidence(s.op) is not None]
+            wanted = [
+                s
+                for s in self.bench.own_readable()
+                if s.op in before and self.bench.evidence(s.op) is not None
+            ]
         if not wanted:
             return
         self.progress.step("the diff of the generated text")
@@ -633,7 +667,13 @@ def gate(
             not no_models,
             record,
         )
-        work.run()
+        try:
+            work.run()
+        except BaseException:
+            work.add("gate", "the run", RED, "it was cut off before its end")
+            if junit_file is not None:
+                write_text(junit_file, junit(work.checks))
+            raise
         shutil.rmtree(Path(scratch) / "base", ignore_errors=True)
     red = [c for c in work.checks if c.state == RED]
     if junit_file is not None:

@@ -141,7 +141,7 @@ else:
 def ask_schema(overload: str) -> dict[str, Any]:
     """The arguments and results of an overload, from torch in a child process."""
     if not re.fullmatch(r"aten\.\w+\.\w+", overload):
-        raise NewError(f"`{overload}` is not an overload's name", hint="such as aten.lerp.Tensor")
+        raise NewError(f"`{overload}` is not an overload's name", hint="such as aten.dist.default")
     ran = subprocess.run([sys.executable, "-c", _ASK, overload], capture_output=True, text=True, check=False)
     if ran.returncode != 0:
         said = (ran.stderr.strip().splitlines() or ["no output"])[-1]
@@ -243,6 +243,18 @@ def draft(bench: Workbench, name: str, like: str | None, overload: str | None) -
     return text
 
 
+def refuse_taken(bench: Workbench, overload: str) -> None:
+    """Raises `NewError` where operators serve this overload already: a second spec of it would not be read."""
+    rows = bench.registry.by_aten(overload)
+    if rows:
+        spec = rows[0][0]
+        raise NewError(
+            f"`{overload}` is the operator `{spec.op}` already",
+            place=spec.place,
+            hint=f"`opwright new NAME --like {spec.op}` starts from it under another name",
+        )
+
+
 def target_path(bench: Workbench, name: str, family: str) -> Path:
     """Where the draft goes: `<first spec folder>/<family>/<name>.yaml`."""
     config = bench.config
@@ -254,8 +266,8 @@ def target_path(bench: Workbench, name: str, family: str) -> Path:
     "new",
     example=[
         "opwright new rope2d --family attention",
-        "opwright new softsign --like tanh --family pointwise",
-        "opwright new lerp --from aten.lerp.Scalar --family pointwise",
+        "opwright new tanh_cubed --like tanh --family pointwise",
+        "opwright new dist --from aten.dist.default --family reduction",
     ],
 )
 @click.argument("name")
@@ -285,6 +297,8 @@ def new(name: str, family: str | None, like: str | None, overload: str | None, a
         raise NewError(f"`{family}` is no family's name", hint="lower-case letters, digits and _")
     if full in bench.registry:
         raise NewError(f"there is an operator `{full}` already", place=bench.registry.get(full).place)
+    if overload is not None:
+        refuse_taken(bench, overload)
     folder = family or (bench.one(like).family if like else "misc")
     path = target_path(bench, full, folder)
     if path.exists():

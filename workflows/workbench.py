@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import ClassVar
 
-from ..generator.errors import OpwrightError, did_you_mean
+from ..generator.errors import OpwrightError, SpecError, did_you_mean, raise_together
 from ..generator.spec import AtenEntry, OpSpec, Registry, load_spec
 from ..generator.spec_model import MapTarget
 from ..validators import evidence
@@ -37,6 +38,9 @@ def folder_name(op: str) -> str:
 class Workbench:
     """What one `opwright.toml` and the built-in specs give."""
 
+    #: What did not read when a registry was last asked for: the command line tells of it.
+    last_broken: ClassVar[tuple[SpecError, ...]] = ()
+
     def __init__(self, config: Config) -> None:
         self.config = config
         self._overlays: list[OpSpec] = []
@@ -46,12 +50,24 @@ class Workbench:
         return cls(find(start))
 
     @cached_property
-    def registry(self) -> Registry:
-        """All operators; own ones replace built-in ones by name.  Raises `SpecError` with the mistakes of all files."""
-        found = _registry(tuple(d for d in self.config.spec_dirs if d.is_dir()))
+    def _read(self) -> tuple[Registry, tuple[SpecError, ...]]:
+        folders = tuple(d for d in self.config.spec_dirs if d.is_dir())
+        specs, broken = _specs(folders, _state(folders), self.config.evidence_dirs)
+        found = Registry(specs)
         for spec in self._overlays:
             found.add(spec)
-        return found
+        Workbench.last_broken = broken
+        return found, broken
+
+    @property
+    def registry(self) -> Registry:
+        """All operators whose specs read; own ones replace built-in ones by name.  `broken` says what did not read."""
+        return self._read[0]
+
+    @property
+    def broken(self) -> tuple[SpecError, ...]:
+        """The mistakes of the spec files that do not read: they take nothing else down, and `own()` raises them."""
+        return self._read[1]
 
     # ---- which operators
 
@@ -76,6 +92,8 @@ class Workbench:
     def _named(self, text: str) -> list[OpSpec]:
         path, member = _split(text)
         if path is None:
+            if text not in self.registry:
+                raise_together(e for e in self.broken if _speaks_of(e, text))
             return [self.registry.get(text)]
         if not path.is_file():
             raise WorkbenchError(
@@ -97,7 +115,7 @@ class Workbench:
     def _overlay(self, spec: OpSpec, path: Path) -> None:
         """A file that was named replaces operators of its names for this run.  The others are not read for it: a
         mistake elsewhere must not keep one file from being checked."""
-        if "registry" not in self.__dict__:
+        if "_read" not in self.__dict__:
             self._overlays.append(spec)
         elif (
             spec.op not in self.registry or Path(self.registry.get(spec.op).file).resolve() != path.resolve()
@@ -105,7 +123,13 @@ class Workbench:
             self.registry.add(spec)
 
     def own(self) -> list[OpSpec]:
-        """The operators that this workbench's own specs declare, by name: what `--all` means."""
+        """The operators that this workbench's own specs declare, by name: what `--all` means.  Raises `SpecError`
+        with the mistakes of all files that do not read: all is not all without them."""
+        raise_together(self.broken)
+        return self.own_readable()
+
+    def own_readable(self) -> list[OpSpec]:
+        """Those of them whose files read."""
         folders = [p.resolve() for p in self.config.specs]
         specs = self.registry.all()
         return [s for s in specs if any(Path(s.file).resolve().is_relative_to(f) for f in folders)]
@@ -151,17 +175,30 @@ class Workbench:
         return [s for s in self.registry.all() if self.is_proven(s)]
 
 
-def _registry(folders: tuple[Path, ...]) -> Registry:
-    """The operators of some folders; a process that asks again reads only what has changed since."""
+def _state(folders: Iterable[Path]) -> tuple[tuple[str, int, int], ...]:
     files = (p for f in folders for p in sorted(f.rglob("*.yaml")))
-    return Registry(
-        _specs(folders, tuple((str(p), s.st_mtime_ns, s.st_size) for p in files if (s := p.stat())))
-    )
+    return tuple((str(p), s.st_mtime_ns, s.st_size) for p in files if (s := p.stat()))
 
 
 @lru_cache(maxsize=8)
-def _specs(folders: tuple[Path, ...], _state: tuple[tuple[str, int, int], ...]) -> tuple[OpSpec, ...]:
-    return tuple(Registry.load(folders).all())
+def _specs(
+    folders: tuple[Path, ...], _state: tuple[tuple[str, int, int], ...], proofs: tuple[Path, ...]
+) -> tuple[tuple[OpSpec, ...], tuple[SpecError, ...]]:
+    """The operators of some folders, and what did not read; a process that asks again reads only what has changed
+    since.  An operator with evidence stood before one without."""
+    found, broken = Registry.readable(
+        folders, lambda op: any(evidence.evidence_path(d, op).exists() for d in proofs)
+    )
+    return tuple(found.all()), tuple(broken)
+
+
+def _speaks_of(error: SpecError, op: str) -> bool:
+    """Whether a mistake is of the file in which an operator of this name would be looked for."""
+    names = (op, folder_name(op))
+    return any(
+        f"`{op}`" in e.message or (e.place is not None and Path(e.place.file).stem in names)
+        for e in error.errors
+    )
 
 
 def _split(text: str) -> tuple[Path | None, str]:

@@ -16,7 +16,8 @@ def test_check_counts_the_keys_of_an_operator(ow: Any, project: Path) -> None:
 def test_check_of_a_file_does_not_read_the_others(ow: Any, project: Path) -> None:
     (project / "specs" / "tiny" / "broken.yaml").write_text("op: broken\ninputs: 3\n")
     assert ow("check", "specs/tiny/scale.yaml").code == 0
-    assert ow("check", "scale").code == 2
+    assert ow("check", "scale").code == 0
+    assert ow("check", "broken").code == 2
 
 
 def test_check_says_every_mistake_of_a_file_with_line_and_caret(ow: Any, project: Path) -> None:
@@ -136,3 +137,10 @@ def test_doctor_refuses_a_cache_that_others_can_write_to(ow: Any, fresh_cache: P
     ran = ow("doctor", "--json")
     cache = next(c for c in ran.json["checks"] if c["name"] == "cache")
     assert ran.code == 3 and cache["state"] == "missing" and "others can write" in cache["value"]
+
+
+def test_a_composition_that_is_not_there_is_told(ow: Any, project: Path) -> None:
+    path = project / "specs" / "tiny" / "scale.yaml"
+    path.write_text(path.read_text() + "reference: compositions.silu_and_mull\n")
+    ran = ow("check", "scale")
+    assert ran.code == 2 and "did you mean `silu_and_mul`?" in ran.err

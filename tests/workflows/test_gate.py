@@ -165,3 +165,27 @@ def test_record_turns_claims_into_verified_ones_all_at_one_commit(
     newest = {a: records.load(bench.config.support, a)[-1] for a in ("bert", "llama")}
     assert {(a.commit, a.dirty, a.by) for a in newest.values()} == {(head, False, "gate")}
     assert rows["vit"]["level"] is None and "does not hold L2" in rows["vit"]["reason"]
+
+
+def test_a_new_composition_joins_bases_judge_for_new_operators_alone(tmp_path: Path) -> None:
+    from types import SimpleNamespace
+
+    from opwright.workflows.gate import _Gate
+
+    base, head = tmp_path / "base", tmp_path / "head"
+    for tree, names in ((base, ["old"]), (head, ["old", "brought"])):
+        for folder in ("validators", "generator", "workflows", "runtime/python"):
+            (tree / folder).mkdir(parents=True)
+        (tree / "validators" / "judge.py").write_text(f"# {tree.name}")
+        (tree / "validators" / "compositions.py").write_text("".join(f"def {n}(x): ...\n" for n in names))
+    gate: Any = SimpleNamespace(root=head, tree=base, work=tmp_path)
+
+    def spec(op: str, composition: str) -> Any:
+        return SimpleNamespace(op=op, reference=f"compositions.{composition}")
+
+    specs = [spec("new", "brought"), spec("also_new", "old"), spec("there", "brought")]
+    found = _Gate.with_new_compositions(gate, specs, {"there": specs[2]})
+    assert list(found) == ["new"]
+    judge = found["new"] / "opwright" / "validators"
+    assert (judge / "judge.py").read_text() == "# base"
+    assert "brought" in (judge / "compositions.py").read_text()

@@ -71,9 +71,9 @@ def test_new_writes_over_nothing(ow: Any, project: Path) -> None:
 
 def test_new_from_an_overload_has_its_arguments(ow: Any, project: Path) -> None:
     pytest.importorskip("torch")
-    assert ow("new", "mix", "--from", "aten.lerp.Scalar").code == 0
+    assert ow("new", "mix", "--from", "aten.dist.default").code == 0
     text = (project / "specs" / "misc" / "mix.yaml").read_text()
-    assert "map: {self: x, end: end, weight: weight}" in text and "weight: {type: scalar}" in text
+    assert "map: {self: x, other: other, p: p}" in text and "p: {type: scalar, default: 2}" in text
     ran = ow("new", "mix2", "--from", "aten.lerp.Nope")
     assert ran.code == 2 and "aten.lerp.Scalar" in ran.err
 
@@ -94,3 +94,17 @@ def test_schema_is_json_schema(ow: Any, tmp_path: Path) -> None:
     assert "properties" in ran.out and json.loads(ran.out)["$schema"].startswith("https://json-schema.org")
     assert ow("schema", "-o", str(tmp_path / "s.json")).code == 0
     assert json.loads((tmp_path / "s.json").read_text()) == json.loads(ran.out)
+
+
+def test_an_overload_that_is_served_is_refused(ow: Any, project: Path) -> None:
+    ran = ow("new", "mine", "--from", "aten.lerp.Scalar")
+    assert ran.code == 2 and "`lerp` already" in ran.err and "--like lerp" in ran.err
+    assert not (project / "specs" / "misc").exists()
+
+
+def test_the_examples_of_the_help_run(ow: Any, project: Path) -> None:
+    pytest.importorskip("torch")
+    from opwright.workflows.new import new
+
+    for line in new.example:
+        assert ow(*line.split()[1:]).code == 0, line
