@@ -479,7 +479,8 @@ class _Run:
         with self.stage("composed") as said:
             fused = self.fused()
             where = self.out or program_folder(self.bench, r)
-            write_folder(where, fused.program, self.captured.folder.tensors(), fused.groups)
+            weights = self.captured.folder.tensors()
+            write_folder(where, fused.program, weights, fused.groups, example=self.captured.example())
             self.folder, self.program, r.program, r.groups = where, fused.program, where, len(fused.groups)
             self.progress.step("composed: building kernels")
             kernels = self.build(fused.program, where)

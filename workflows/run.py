@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from ..errors import OpwrightError
 from ..files import replacing
 from ..generator.errors import did_you_mean
-from ..generator.program.draw import draw_inputs, small_sizes
-from ..generator.program.folder import read_folder, read_tensors
+from ..generator.program.draw import draw_inputs, drawn_like, example_sizes, small_sizes
+from ..generator.program.folder import Example, read_folder, read_tensors
 from ..generator.program.ir import Program
 from . import console
 from .command import command, json_option, seed_option
@@ -58,10 +58,22 @@ def read_inputs(path: Path) -> dict[str, Array]:
         ) from error
 
 
+def inputs_for(
+    program: Program, example: Example | None, given: Iterable[str], seed: int | None
+) -> dict[str, Array]:
+    """The folder's example, or inputs like it where sizes or a seed are given; drawn ones where it has none."""
+    sizes = sizes_of(program, given)
+    if example is None:
+        return draw_inputs(program, small_sizes(program) | sizes, seed or 0)
+    if seed is None and not sizes:
+        return dict(example.arrays)
+    return drawn_like(program, example, example_sizes(program, example, sizes), seed or 0)
+
+
 def sizes_of(program: Program, given: Iterable[str]) -> dict[str, int]:
-    """A value for every symbol that comes from an input: `given` (`s0=4`), else a small one within its range."""
+    """The values that are `given` (`s0=4`) to symbols that come from an input."""
     symbols = {s.name: s for s in program.symbols.values() if s.source in {b.name for b in program.inputs}}
-    out = small_sizes(program)
+    out: dict[str, int] = {}
     for text in given:
         name, eq, value = text.partition("=")
         if not eq or not value.isdecimal():
@@ -72,6 +84,13 @@ def sizes_of(program: Program, given: Iterable[str]) -> dict[str, int]:
             )
         out[name] = int(value)
     return out
+
+
+def _refused(error: OpwrightError, arrays: Mapping[str, Array], file: Path | None) -> InputError:
+    """What the program said of these inputs, which are all that it can mean."""
+    given = ", ".join(f"{n} {a.dtype}{list(a.shape)}" for n, a in arrays.items())
+    hint = "" if file is not None else "; give inputs that belong together by --inputs FILE"
+    return InputError(error.message, hint=f"the inputs were {given}{hint}")
 
 
 # ---- outputs -----------------------------------------------------------------------------------------------------
@@ -125,7 +144,8 @@ def as_array(x: Any) -> Array:
     type=click.Path(path_type=Path),
     default=None,
     metavar="FILE",
-    help="An .npz or .safetensors file of inputs by name (default: drawn).",
+    help="An .npz or .safetensors file of inputs by name (default: the folder's example; with --seed or --size, "
+    "drawn).",
 )
 @click.option(
     "--size", "sizes", multiple=True, metavar="SYMBOL=N", help="The extent that a symbol stands for."
@@ -190,17 +210,15 @@ def _run(
     as_json: bool,
 ) -> int:
     """Run `folder`, which people call `named`."""
-    program = read_folder(folder).program  # our own reader first: its errors say more
-    arrays = (
-        read_inputs(inputs)
-        if inputs is not None
-        else draw_inputs(program, sizes_of(program, sizes), seed or 0)
-    )
+    have = read_folder(folder)  # our own reader first: its errors say more
+    program = have.program
+    arrays = read_inputs(inputs) if inputs is not None else inputs_for(program, have.example(), sizes, seed)
     if inputs is not None and sizes:
         raise InputError("--size is for drawn inputs", hint="leave it out, or leave out --inputs")
     from .bridge import install
 
     install()
+    from ..exceptions import OpError
     from ..program import Program as Loaded
 
     with console.progress("loading", quiet=as_json) as progress:
@@ -211,7 +229,10 @@ def _run(
         times = []
         for _ in range(repeat):
             begun = time.perf_counter()
-            results = loaded.run(arrays)
+            try:
+                results = loaded.run(arrays)
+            except OpError as error:
+                raise _refused(error, arrays, inputs) from error
             times.append(time.perf_counter() - begun)
     found = {name: as_array(t) for name, t in results.items()}
     if out is not None:

@@ -24,7 +24,7 @@ from typing import IO, Any, TypeAlias
 from ..errors import MachineError, OpwrightError, Place
 from .aten import AtenTable, table_dumps
 from .captured import CaptureError
-from .folder import Folder, read_folder, whole
+from .folder import Example, Folder, read_folder, read_tensors, whole
 from .inventory import Inventory
 from .ir import (
     Program,
@@ -46,6 +46,13 @@ class Captured:
     @property
     def program(self) -> Program:
         return self.folder.program
+
+    def example(self) -> Example | None:
+        """The inputs of the first record."""
+        file = self.path / "records" / "0" / "inputs.safetensors"
+        if not file.is_file():
+            return None
+        return Example(read_tensors(file), self.facts.get("meta", {}).get("placeholders", {}))
 
     @property
     def seconds(self) -> Mapping[str, float]:

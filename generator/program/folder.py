@@ -3,6 +3,7 @@
     write_folder(path, program, tensors, groups={})     a temporary folder, then a rename
     folder = read_folder(path)                          verified; raises `FolderError`
     folder.tensors()                                    NumPy arrays mapped from the file, no torch
+    folder.example()                                    inputs that the model takes, where its capture recorded some
     write_tensors(path, tensors) / read_tensors(path)   one safetensors file; used for records too
 
 Reading needs NumPy only (a safetensors file is a JSON header and bytes), because programs run where neither torch nor
@@ -20,7 +21,7 @@ import re
 import shutil
 import struct
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +35,7 @@ from ..types import DType
 from .ir import Binding, Program, dumps, loads, verify
 
 __all__ = [
+    "Example",
     "Folder",
     "FolderError",
     "TensorInfo",
@@ -158,20 +160,7 @@ def _align(x: Any) -> int:
 def tensor_infos(path: Path | str) -> tuple[dict[str, TensorInfo], int]:
     """What a safetensors file holds, and where its data begins.  Raises `FolderError` when it is cut off or is none."""
     path = Path(path)
-    try:
-        size = path.stat().st_size
-        with open(path, "rb") as f:
-            head = f.read(8)
-            length = struct.unpack("<Q", head)[0] if len(head) == 8 else 0
-            if not 2 <= length <= min(MAX_HEADER, max(size - 8, 0)):
-                raise FolderError(
-                    f"{path} is not a safetensors file, or is cut off", hint="capture the model again"
-                )
-            header = json.loads(f.read(length))
-    except OSError as e:
-        raise FolderError(f"{path} cannot be read: {e.strerror}") from e
-    except (ValueError, RecursionError) as e:
-        raise FolderError(f"{path} has a broken header: {e}", hint="capture the model again") from e
+    header, length, size = _header(path)
     out: dict[str, TensorInfo] = {}
     try:
         for name, entry in header.items():
@@ -197,6 +186,27 @@ def tensor_infos(path: Path | str) -> tuple[dict[str, TensorInfo], int]:
     return out, 8 + length
 
 
+def _header(path: Path) -> tuple[dict[str, Any], int, int]:
+    """A safetensors file's header, how long that is, and how long the file."""
+    try:
+        size = path.stat().st_size
+        with open(path, "rb") as f:
+            head = f.read(8)
+            length = struct.unpack("<Q", head)[0] if len(head) == 8 else 0
+            if not 2 <= length <= min(MAX_HEADER, max(size - 8, 0)):
+                raise FolderError(
+                    f"{path} is not a safetensors file, or is cut off", hint="capture the model again"
+                )
+            header = json.loads(f.read(length))
+    except OSError as e:
+        raise FolderError(f"{path} cannot be read: {e.strerror}") from e
+    except (ValueError, RecursionError) as e:
+        raise FolderError(f"{path} has a broken header: {e}", hint="capture the model again") from e
+    if not isinstance(header, dict):
+        raise FolderError(f"{path} has a broken header: it is no object", hint="capture the model again")
+    return header, length, size
+
+
 def read_tensors(path: Path | str) -> dict[str, Any]:
     """Every tensor as a read-only NumPy array mapped from the file.  Raises `FolderError`."""
     infos, start = tensor_infos(path)
@@ -216,6 +226,14 @@ def read_tensors(path: Path | str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
+class Example:
+    """A program's inputs by name, and the tokens in them that stand for features of something else."""
+
+    arrays: Mapping[str, Any]
+    stand: Mapping[str, Sequence[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Folder:
     """A program folder that was read and verified."""
 
@@ -229,6 +247,16 @@ class Folder:
         have = read_tensors(self.path / "weights.safetensors")
         ties = {b.name: have[b.tie] for b in self.program.weights if b.tie is not None}
         return have | ties
+
+    def example(self) -> Example | None:
+        """What `example.safetensors` holds; None where there is no such file, or not of this program."""
+        file = self.path / "example.safetensors"
+        if not file.is_file():
+            return None
+        said = json.loads(_header(file)[0].get("__metadata__", {}).get("placeholders", "{}"))
+        arrays = read_tensors(file)
+        ranks = {b.name: self.program.values[b.value].rank for b in self.program.inputs}
+        return Example(arrays, said) if ranks == {n: x.ndim for n, x in arrays.items()} else None
 
 
 @contextmanager
@@ -270,10 +298,11 @@ def write_folder(
     tensors: Mapping[str, Any] | None,
     groups: Mapping[str, str] | None = None,
     grads: Mapping[str, str] | None = None,
+    example: Example | None = None,
 ) -> None:
     """Write the folder.  `tensors` by weight and constant name (ties need none), None: a program without weights, which
     can be read and asked, and does not run; `groups`: hash → text of its spec; `grads`: hash → text of the request
-    whose gradient it is.
+    whose gradient it is; `example`: inputs that the model takes.
 
     Raises `FolderError` where they do not fit the program,
     `MalformedProgram` where the program does not hold together.
@@ -292,6 +321,10 @@ def write_folder(
         (temporary / "program.json").write_text(dumps(program), encoding="utf-8")
         if tensors is not None:
             write_tensors(temporary / "weights.safetensors", {n: tensors[n] for n in needed})
+        if example is not None:
+            stand = {n: list(tokens) for n, tokens in example.stand.items()}
+            said = {"placeholders": json.dumps(stand)} if stand else None
+            write_tensors(temporary / "example.safetensors", example.arrays, said)
         for kind, (folder, suffix) in _LOCAL.items():
             wanted = sorted(local_hashes(program, kind))
             if wanted or kind == "group":

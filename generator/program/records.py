@@ -21,6 +21,7 @@ from typing import Any
 from ..types import DType
 from . import torch_compat as compat
 from .captured import Capture, CaptureError
+from .draw import whole_columns
 from .explain import explain
 from .intexpr import IntExpr
 from .ir import (
@@ -728,13 +729,19 @@ def _redraw(name: str, example: Any, shape: Sequence[int], generator: Any, padde
         return torch.rand(tuple(shape), generator=generator) < float(example.double().mean())
     if not example.is_floating_point():
         return torch.randint(int(low), int(high) + 1, tuple(shape), generator=generator, dtype=example.dtype)
+    wide = example.double()
     if bool(low >= 0) or bool(high <= 0):  # a logarithm or a root may stand behind it
         shape01 = torch.rand(tuple(shape), generator=generator, dtype=torch.float64)
-        return (shape01 * float(high - low) + float(low)).to(example.dtype)
-    wide = example.double()
-    drawn = torch.randn(tuple(shape), generator=generator, dtype=torch.float64) * float(wide.std()) + float(
-        wide.mean()
-    )
+        drawn = shape01 * float(high - low) + float(low)
+    else:
+        drawn = torch.randn(tuple(shape), generator=generator, dtype=torch.float64) * float(
+            wide.std()
+        ) + float(wide.mean())
+    for k in whole_columns(wide.numpy()) if list(shape[-1:]) == list(example.shape[-1:]) else ():
+        column = wide[..., k]
+        drawn[..., k] = torch.randint(
+            int(column.min()), int(column.max()) + 1, tuple(shape[:-1]), generator=generator
+        ).double()
     return drawn.to(example.dtype)
 
 

@@ -326,6 +326,14 @@ def test_inputs_that_do_not_fit_are_said(
     assert ran.code == 2 and said in ran.err and "Traceback" not in ran.err
 
 
+def test_inputs_that_do_not_belong_together_are_all_named(
+    enabled: dict[str, Any], ow: Any, tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "odd.npz", x=np.zeros((3, 5), np.float32))
+    ran = ow("run", enabled["program"], "--inputs", str(tmp_path / "odd.npz"))
+    assert ran.code == 2 and "the inputs were x float32[3, 5]" in ran.err and "Traceback" not in ran.err
+
+
 def test_an_inner_value_that_is_observed_is_compared_too(tmp_path: Path) -> None:
     record, ran = tmp_path / "record", tmp_path / "ran"
     y = {"y": np.array([1.0, 2.0], np.float32)}

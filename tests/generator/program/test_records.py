@@ -95,6 +95,25 @@ def test_fresh_inputs_are_like_the_example(net: tuple[Any, Capture]) -> None:
     assert torch.equal(records.eager(model.module, args, kwargs)["output"], out1["output"])
 
 
+def test_places_beside_values_are_drawn_whole(everything: Any) -> None:
+    class Patches(torch.nn.Module):
+        """A patch says its row and its column before its values."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.rows = torch.nn.Embedding(4, 3)
+
+        def forward(self, x: Any) -> Any:
+            return x[..., 2:] + self.rows(x[..., 0].long()) + self.rows(x[..., 1].long())
+
+    places = torch.randint(0, 4, (2, 5, 2)).float()
+    x = torch.cat([places, torch.randn(2, 5, 3)], -1)
+    model = SimpleNamespace(module=Patches().eval(), args=(x,), kwargs={}, meta={})
+    captured = capture(model.module, model.args, {}, everything, name="m", source="here")
+    inputs, _, _ = records.fresh(model, captured, 0, 3)  # it runs
+    assert bool((inputs["x"][..., :2] == inputs["x"][..., :2].round()).all())
+
+
 def test_sizes_that_the_model_refuses_are_not_used(everything: Any) -> None:
     class Even(torch.nn.Module):  # type: ignore[misc]
         def forward(self, x: Any) -> Any:
