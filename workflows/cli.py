@@ -137,6 +137,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Whoever read our output has enough; Python must not complain about it at exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except MemoryError as error:
+        said = str(error).strip().splitlines()
+        told = _MachineError(
+            f"not enough memory{': ' + said[0] if said else ''}", hint="smaller sizes, or a larger machine"
+        )
+        return _failed(told, debug, as_json)
     except OSError as error:
         return _failed(_machine_error(error), debug, as_json)
     except Exception as error:

@@ -382,7 +382,7 @@ class _Run:
                     timeout=self.timeout,
                     seed=self.seed,
                     further=True,
-                    report=lambda stage, s: self.progress.step(f"captured: {stage} {s:.1f} s"),
+                    report=lambda stage, s: self.progress.step(f"captured: {stage}") if s is None else None,
                     spawn=self.trial.spawn if self.trial else None,
                     records=2 if self.reaches("parity") else 0,
                     sensitivity=self.reaches("parity"),
@@ -482,6 +482,8 @@ class _Run:
             weights = self.captured.folder.tensors()
             write_folder(where, fused.program, weights, fused.groups, example=self.captured.example())
             self.folder, self.program, r.program, r.groups = where, fused.program, where, len(fused.groups)
+            self.progress.step("composed: the runtime's core, once for this compiler and Python")
+            toolchain.build_core()
             self.progress.step("composed: building kernels")
             kernels = self.build(fused.program, where)
             said.append(f"{len(fused.program.calls)} calls, {len(fused.groups)} groups, {kernels} kernels")
@@ -978,13 +980,20 @@ def enable(
             until=until,
             trust=trust,
         )
-    written = None if no_record else remember(bench, result, at)
+    at_home = bench.config.file is not None
+    written = remember(bench, result, at) if at_home and not no_record else None
     if as_json:
         console.print_json(result.to_json())
     else:
         print_result(result)
         if written is not None:
             console.note(f"recorded in {_short(written)}")
+        elif not at_home:
+            console.note("not recorded: no opwright.toml here or above; `opwright init` makes a workbench")
+        elif not no_record:
+            console.note(
+                f"not recorded again: the newest attempt in {_short(bench.config.support)} says the same"
+            )
     if result.level is not None and result.level >= "L2":
         return EXIT_OK
     if result.cause is not None:

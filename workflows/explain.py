@@ -95,7 +95,7 @@ def page() -> str:
         "Every error that a person can cause, by class. `opwright explain --markdown` makes this page: do not edit it.",
         "The class is the `error` field of JSON output, and `opwright explain CLASS` prints its part of this page.",
         "Exit codes: 0 fine · 1 something was judged and failed · 2 the request was wrong · 3 the machine lacks",
-        "something (`opwright doctor` says what).",
+        "something (`opwright doctor` says what) · 70 a fault of opwright itself · 130 interrupted.",
         "",
     ]
     for name, cls in sorted(error_classes().items()):

@@ -20,7 +20,7 @@ from .backtest import covered
 from .command import command, json_option
 from .enable import STAGES, hashes_now
 from .records import LEVELS, Standing
-from .report_page import first_line, missing_operators, page, summary
+from .report_page import LEVEL_WORDS, first_line, missing_operators, page, summary
 from .workbench import Workbench
 
 __all__ = ["report", "rows_of"]
@@ -80,8 +80,13 @@ def _between(first: str, then: str | None) -> float | None:
 _MARK = {True: "yes", False: "no", None: "-"}
 
 
-def _cells(row: dict[str, Any]) -> list[str]:
-    seconds = [f"{row['seconds'][s]:.1f}" if s in row["seconds"] else "" for s in STAGES]
+def _stages(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """The stages that took any time worth a column."""
+    return [s for s in STAGES if any(r["seconds"].get(s, 0) >= 0.05 for r in rows)]
+
+
+def _cells(row: dict[str, Any], stages: Sequence[str]) -> list[str]:
+    seconds = [f"{row['seconds'][s]:.1f}" if s in row["seconds"] else "" for s in stages]
     return [
         row["architecture"],
         row["target"],
@@ -94,14 +99,15 @@ def _cells(row: dict[str, Any]) -> list[str]:
     ]
 
 
-def _head() -> list[str]:
-    return ["architecture", "target", "dtype", "state", *LEVELS, *STAGES, "total", "supplied"]
+def _head(stages: Sequence[str]) -> list[str]:
+    return ["architecture", "target", "dtype", "state", *LEVELS, *stages, "total", "made for it"]
 
 
 def _markdown(rows: Sequence[dict[str, Any]]) -> str:
-    head = _head()
+    stages = _stages(rows)
+    head = _head(stages)
     lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
-    lines += ["| " + " | ".join(_cells(r)) + " |" for r in rows]
+    lines += ["| " + " | ".join(_cells(r, stages)) + " |" for r in rows]
     notes = [
         f"- {r['architecture']} ({r['target']}, {r['dtype']}): {r['state']}, {r['reason']}"
         for r in rows
@@ -169,9 +175,19 @@ def report(architectures: tuple[str, ...], markdown: bool, html: str | None, as_
     elif not rows:
         console.say("no architecture was enabled yet: `opwright enable llama`")
     else:
-        first = 4 + len(LEVELS)
+        console.say(first_line(rows))
+        console.say()
+        first, stages = 4 + len(LEVELS), _stages(rows)
         console.print_table(
-            _head(), [_cells(r) for r in rows], right=tuple(range(first, first + len(STAGES) + 2))
+            _head(stages),
+            [_cells(r, stages) for r in rows],
+            right=tuple(range(first, first + len(stages) + 2)),
+        )
+        console.say()
+        for name, words in LEVEL_WORDS.items():
+            console.note(f"{name} {words}")
+        console.note(
+            "seconds by stage of the newest attempt; made for it: operators generated in that attempt"
         )
         for r in rows:
             if r["reason"]:

@@ -74,16 +74,16 @@ def run_worker(
     decoding: bool = False,
     training: bool = False,
     trust: bool = False,
-    report: Callable[[str, float], None] | None = None,
+    report: Callable[[str, float | None], None] | None = None,
     wrap: Callable[[list[str]], list[str]] | None = None,
     spawn: Spawn | None = None,
 ) -> Captured:
     """Capture `target` in a child process into `outdir` (replaced whole, or not touched).
 
     The model's code is others': it may raise, exit, loop, or die; each ends in one `OpwrightError` that says so.
-    `report(stage, seconds)` hears each stage as it ends; `wrap` puts a sandbox's command in front of the child's;
-    `spawn` starts the child in another way than by a new interpreter.  `trust`: code in a checkpoint folder may run,
-    in a child without a network.
+    `report(stage, seconds)` hears each stage as it begins (None) and as it ends; `wrap` puts a sandbox's command in
+    front of the child's; `spawn` starts the child in another way than by a new interpreter.  `trust`: code in a
+    checkpoint folder may run, in a child without a network.
     """
     target_kind(target)  # what can be said without running anything is said here
     with whole(outdir) as temporary:
@@ -185,7 +185,7 @@ def _run(
     command: list[str],
     log: Path,
     timeout: float,
-    report: Callable[[str, float], None] | None,
+    report: Callable[[str, float | None], None] | None,
     target: str,
     spawn: Spawn,
 ) -> int:
@@ -228,10 +228,11 @@ def _run(
         return int(status)
 
 
-def _event(line: str) -> tuple[str, float] | None:
+def _event(line: str) -> tuple[str, float | None] | None:
     try:
         data = json.loads(line)
-        return str(data["stage"]), float(data["seconds"])
+        seconds = data["seconds"]
+        return str(data["stage"]), None if seconds is None else float(seconds)
     except (ValueError, KeyError, TypeError):
         return None  # the model's code found the descriptor: not an event
 

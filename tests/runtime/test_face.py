@@ -72,3 +72,26 @@ def test_an_unknown_overload_names_near_ones(asked: str, near: str) -> None:
         ow.call_aten(asked, 1)
     assert f"did you mean `{near}`" in (caught.value.hint or "")
     assert caught.value.__notes__ == [f"hint: {caught.value.hint}"]  # a traceback prints it, too
+
+
+def test_a_namespace_of_ops_is_an_attribute(ow_namespace: str) -> None:
+    space = getattr(ow.ops, ow_namespace)
+    assert dir(space) == ["twice"] and ow_namespace in dir(ow.ops) and "twice" in repr(space)
+    assert space.twice is ow.registry.get(f"{ow_namespace}::twice")
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = space.nonsense
+
+
+@pytest.fixture
+def ow_namespace() -> str:
+    ow.registry.names()  # what there is, first
+    ow.registry.register_op(
+        {
+            "name": "facetest::twice",
+            "doc": "",
+            "attrs": [],
+            "inputs": [{"name": "x", "optional": False, "list": False}],
+            "outputs": [{"name": "y", "aux": False}],
+        }
+    )
+    return "facetest"

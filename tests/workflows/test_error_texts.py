@@ -337,7 +337,7 @@ def provoke_OpValueError(here: Here) -> None:
 def provoke_MissingKernelError(here: Here) -> None:
     import opwright as ow
 
-    ow.call_aten("myco.zzzzzzzz.out", ow.zeros((2,)))
+    ow.call_aten("aten.sofmax.int", ow.zeros((2,)))
 
 
 def provoke_OracleError(here: Here) -> None:
