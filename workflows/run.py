@@ -5,6 +5,8 @@ May import: bridge, generator.program.folder, the runtime.
 
 from __future__ import annotations
 
+import math
+import os
 import tempfile
 import time
 import zipfile
@@ -20,7 +22,7 @@ from ..errors import OpwrightError
 from ..files import replacing
 from ..generator.errors import did_you_mean
 from ..generator.program.draw import draw_inputs, drawn_like, example_sizes, small_sizes
-from ..generator.program.folder import Example, read_folder, read_tensors
+from ..generator.program.folder import Example, numpy_dtype, read_folder, read_tensors
 from ..generator.program.ir import Program
 from . import console
 from .command import command, json_option, seed_option
@@ -64,10 +66,29 @@ def inputs_for(
     """The folder's example, or inputs like it where sizes or a seed are given; drawn ones where it has none."""
     sizes = sizes_of(program, given)
     if example is None:
-        return draw_inputs(program, small_sizes(program) | sizes, seed or 0)
+        extents = small_sizes(program) | sizes
+        require_memory(program, extents)
+        return draw_inputs(program, extents, seed or 0)
     if seed is None and not sizes:
         return dict(example.arrays)
-    return drawn_like(program, example, example_sizes(program, example, sizes), seed or 0)
+    extents = example_sizes(program, example, sizes)
+    require_memory(program, extents)
+    return drawn_like(program, example, extents, seed or 0)
+
+
+def require_memory(program: Program, sizes: Mapping[str, int]) -> None:
+    """Raises `InputError` where an input alone is larger than this machine's memory."""
+    has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for b in program.inputs:
+        v = program.values[b.value]
+        shape = [n.evaluate(sizes) for n in v.shape]
+        wants = math.prod(shape) * numpy_dtype(v.dtype).itemsize
+        if wants > has:
+            raise InputError(
+                f"the input `{b.name}` of {shape} takes {wants / 2**30:,.0f} GiB; this machine has "
+                f"{has / 2**30:,.0f}",
+                hint="a smaller --size",
+            )
 
 
 def sizes_of(program: Program, given: Iterable[str]) -> dict[str, int]:

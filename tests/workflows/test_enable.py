@@ -314,6 +314,8 @@ def test_a_folder_that_is_not_whole_is_one_clear_error(
     [
         (("--size", "s9=4"), "no symbol `s9`"),
         (("--size", "s0"), "not SYMBOL=NUMBER"),
+        (("--size", "s0=99999999999"), "this machine has"),
+        (("--size", f"s0={10**30}"), "this machine has"),
         (("--inputs", "none.npz"), "there is no file"),
         (("--inputs", "gated.py"), "cannot be read"),
         (("--out", "out.txt"), "neither .npz nor .safetensors"),
