@@ -30,6 +30,7 @@ from ..generator.program.request import GRADIENT, gradient_text, read_gradient, 
 from ..generator.spec import AtenEntry, Only, OpSpec, load_spec
 from ..generator.spec_model import MapTarget, OnnxEntry
 from .catalog import Catalog, catalog, load_row, row_of
+from .kernels import Prebuilt
 from .workbench import Workbench, targets_of
 
 __all__ = [
@@ -216,14 +217,38 @@ class Bridge:
 
     def resolve_many(self, requests: Sequence[Request]) -> list[Answer]:
         """Answers to the runtime's requests, in order; all libraries are built at once."""
-        found = [self._answering(r) for r in requests]
-        libraries = self.libraries([text for text, _ in found])
+        known = [self._known(r) for r in requests]
+        found = [None if k is not None else self.answering(r) for k, r in zip(known, requests, strict=True)]
+        libraries = iter(self.libraries([f[0] for f in found if f is not None]))
         return [
-            {"library": str(path), "row": text.row, "casts": list(casts)}
-            for (text, casts), path in zip(found, libraries, strict=True)
+            {"library": str(next(libraries)), "row": f[0].row, "casts": list(f[1])}
+            if f is not None
+            else k or {}
+            for k, f in zip(known, found, strict=True)
         ]
 
-    def _answering(self, request: Request) -> tuple[KernelText, Sequence[str | None]]:
+    def _known(self, request: Request) -> Answer | None:
+        """The answer from kernels that were built ahead of time, where they are of this very meaning."""
+        if self.prebuilt is None or request.get("group"):
+            return None
+        name = str(request["op"])
+        gradient = name.startswith(GRADIENT)
+        if gradient and name not in self._gradients:
+            return None
+        wanted = self.wanted(self._gradients[name] if gradient else request)
+        spec = wanted.spec
+        row = self.prebuilt.find(spec.op, spec.meaning_hash(), wanted.resolved.key, gradient=gradient)
+        if row is None:
+            return None
+        casts = _casts(request, row) if gradient else list(wanted.casts)
+        return {"library": str(self.prebuilt.library), "row": row, "casts": casts}
+
+    @cached_property
+    def prebuilt(self) -> Prebuilt | None:
+        """The kernels that came with the installation."""
+        return Prebuilt.installed(self.dialect)
+
+    def answering(self, request: Request) -> tuple[KernelText, Sequence[str | None]]:
         """The text that answers a request, and the casts of the call's flat inputs."""
         if not str(request["op"]).startswith(GRADIENT):
             wanted = self.wanted(request)

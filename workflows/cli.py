@@ -50,6 +50,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "report": ("report", "Show architectures, levels of support, and the time each took."),
     },
     "Keep it": {
+        "build": ("build", "Build kernels ahead of time: for C++, or for machines without a compiler."),
         "gate": ("gate", "Say whether a change keeps what was proven; for CI."),
         "doctor": ("doctor", "Say what this machine has, what it lacks, and what to do."),
         "ops": ("ops", "List operators, what they are called elsewhere, and what is proven."),

@@ -57,8 +57,17 @@ class Program:
         self.calls: list[dict[str, str]] = loaded.calls
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str]) -> Program:
-        """Load a folder.  Raises ProgramError for what is wrong with it, MissingKernelError for ops nobody supplies."""
+    def load(
+        cls, folder: str | os.PathLike[str], *, built: bool = False, dialect: str | None = None
+    ) -> Program:
+        """Load a folder.  Raises ProgramError for what is wrong with it, MissingKernelError for ops nobody supplies.
+
+        built: run the kernels that `opwright build FOLDER` put into it, and ask nobody for others; dialect: of these
+        the ones for it (default: the best that this machine runs).
+        """
+        if built or dialect is not None:
+            path = Path(folder)
+            return cls(core.load_program((path, str(path / "kernels"), dialect or "")), path)
         try:
             loaded = core.load_program(folder)
         except MissingKernelError:

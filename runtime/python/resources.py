@@ -67,6 +67,12 @@ def support_dir() -> Path:
     return _folder("support")
 
 
+def kernels_dir() -> Path | None:
+    """Kernels that were built ahead of time and came with the installation (`opwright build --wheel`), or None."""
+    folder = _DATA / "kernels"
+    return folder if folder.is_dir() else None
+
+
 def cache_dir() -> Path:
     """Where built artifacts go: `$OPWRIGHT_CACHE`, else `$XDG_CACHE_HOME/opwright`, else `~/.cache/opwright`.
 

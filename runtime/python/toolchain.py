@@ -36,13 +36,13 @@ import sysconfig
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from . import resources
+from . import __version__, resources
 from .errors import EXIT_FAILED, EXIT_MACHINE, OpwrightError, Place, raise_all
 
 # ---- errors ------------------------------------------------------------------------------------------------
@@ -569,6 +569,7 @@ def compile_library(
     dialect: str | None = None,
     extra_flags: Sequence[str] = (),
     include_dirs: Sequence[str | Path] = (),
+    workers: int = 1,
 ) -> Path:
     """Build `sources` (file name -> text) into one shared library, or find it in the cache; returns its path.
 
@@ -576,11 +577,12 @@ def compile_library(
     dialect: a name in DIALECTS; default: the best one that this machine runs.
     extra_flags: after the common ones; `-l…`, `-L…` and `-Wl,…` are seen by the linker only.
     include_dirs: before `runtime/include`, which is always searched.
+    workers: how many units are compiled at once.
 
     Raises CompileError, NoCompilerError, CacheError, DialectError.
     """
     job = CompileJob(sources, name, dialect, tuple(extra_flags), tuple(Path(d) for d in include_dirs))
-    return _Build(job).library()
+    return _Build(job, _Cancel(), workers).library()
 
 
 class _Build:
@@ -640,12 +642,13 @@ class _Build:
         self._run(["-shared", *map(str, objects), "-o", str(out), *self.link_flags], scratch)
 
     def _object(self, unit: str, out: Path, scratch: Path) -> None:
-        self._write(scratch)
+        self._write(scratch, without={u for u in self.units if u != unit})
         self._run(["-c", unit, "-o", str(out)], scratch)
 
-    def _write(self, scratch: Path) -> None:
+    def _write(self, scratch: Path, without: Set[str] = frozenset()) -> None:
         for source, text in self.job.sources.items():
-            (scratch / source).write_text(text, encoding="utf-8")
+            if source not in without:
+                (scratch / source).write_text(text, encoding="utf-8")
 
     def _artifact(self, kind: str, digest: str, suffix: str, make: Callable[[Path, Path], None]) -> Path:
         cache = open_cache()
@@ -887,14 +890,37 @@ def build_core() -> Path:
     dialect: kernels do the arithmetic, and one library then serves every machine that shares the cache.
     Says so on stderr when it takes more than two seconds.
     """
+    link = ["-Wl,-undefined,dynamic_lookup"] if sys.platform == "darwin" else []
+    sources = _runtime_sources(lambda name: not name.startswith(_HOST))
+    return _build_runtime(sources, "opwright._core", link, "compiling opwright's runtime core")
+
+
+def build_host() -> Path:
+    """Build libopwright, the runtime for programs that are not Python (`opwright/host.h`); returns its path.
+
+    Its flags are those of the core, so that what both have is compiled once.
+    """
+    sources = _runtime_sources(lambda name: not name.startswith(_PYTHON))
+    sources["version.h"] = f'#define OPWRIGHT_VERSION "{__version__}"\n'
+    link = ["-Wl,-soname,libopwright.so"]
+    return _build_runtime(sources, "libopwright", link, "compiling opwright's runtime library")
+
+
+#: Files of `runtime/src` that only one of the two libraries has.
+_HOST, _PYTHON = "host", "py_"
+
+
+def _runtime_sources(wanted: Callable[[str], bool]) -> dict[str, str]:
     folder = resources.src_dir()
-    sources = {
-        p.name: p.read_text(encoding="utf-8") for p in sorted(folder.iterdir()) if p.suffix in _CORE_SUFFIXES
-    }
-    if not any(source.endswith(_UNIT_SUFFIXES) for source in sources):
+    files = [p for p in sorted(folder.iterdir()) if p.suffix in _CORE_SUFFIXES and wanted(p.name)]
+    if not any(p.name.endswith(_UNIT_SUFFIXES) for p in files):
         raise MissingSourcesError(
             f"no C++ sources in {folder}", hint="the installation is not complete: install opwright again"
         )
+    return {p.name: p.read_text(encoding="utf-8") for p in files}
+
+
+def _build_runtime(sources: Mapping[str, str], name: str, link: Sequence[str], what: str) -> Path:
     python = Path(sysconfig.get_path("include"))
     if not (python / "Python.h").is_file():
         raise NoCompilerError(
@@ -903,13 +929,11 @@ def build_core() -> Path:
         )
     # The module's ABI is part of its name, for the cache may serve several Pythons.
     abi = f"-DOW_PYTHON_ABI={sysconfig.get_config_var('SOABI') or sys.implementation.cache_tag}"
-    flags = [abi, f"-I{python}", "-fvisibility=hidden", "-pthread"]
-    if sys.platform == "darwin":
-        flags.append("-Wl,-undefined,dynamic_lookup")
-    elif sys.platform == "linux":
+    flags = [abi, f"-I{python}", "-fvisibility=hidden", "-pthread", *link]
+    if sys.platform == "linux":
         flags.append("-ldl")
-    job = CompileJob(sources, "opwright._core", "cpu-portable", tuple(flags), ())
-    with _patience("compiling opwright's runtime core (once for this compiler and Python)"), own_sources():
+    job = CompileJob(sources, name, "cpu-portable", tuple(flags), ())
+    with _patience(f"{what} (once for this compiler and Python)"), own_sources():
         return _Build(job, _Cancel(), available_cores()).library()
 
 

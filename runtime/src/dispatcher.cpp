@@ -162,10 +162,11 @@ Request Dispatcher::request_for(const OpEntry& op, const Invocation& call) {
 
 // Ranks are asked about twice at most: first one call of each key without them, then, where the rows say that ranks
 // matter, one call of each key with them.
-std::vector<const Kernel*> Dispatcher::resolve_many(const std::vector<std::pair<OpEntry*, const Invocation*>>& calls) {
+std::vector<const Kernel*> Dispatcher::resolve_many(const std::vector<std::pair<OpEntry*, const Invocation*>>& calls,
+                                                    const MissHook& given) {
   std::vector<const Kernel*> kernels(calls.size(), nullptr);
-  MissHook hook;
-  {
+  MissHook hook = given;
+  if (!hook) {
     std::lock_guard lock(mutex_);
     hook = hook_;
   }

@@ -93,8 +93,11 @@ class Dispatcher {
   // The cached kernel, or the hook's.
   const Kernel& resolve(OpEntry& op, const Invocation& call);
   const Kernel* lookup(OpEntry& op, const Invocation& call);  // null on a miss
-  // Many at once, so that the builder can compile them together.
-  std::vector<const Kernel*> resolve_many(const std::vector<std::pair<OpEntry*, const Invocation*>>& calls);
+  // Many at once, so that the builder can compile them together. `hook`: asked instead of the one that is installed.
+  std::vector<const Kernel*> resolve_many(const std::vector<std::pair<OpEntry*, const Invocation*>>& calls,
+                                          const MissHook& hook = {});
+
+  static Request request_for(const OpEntry& op, const Invocation& call);
 
   // infer -> allocate -> workspace -> run. outputs[k] that are defined are written in place (`out=`); the others are
   // allocated. Calls no Python; several threads may run at once.
@@ -104,7 +107,6 @@ class Dispatcher {
   using Key = SmallVec<char, 256>;
   static void append_key(const OpEntry& op, const Invocation& call, bool ranked, Key& key);
   const Kernel* insert(OpEntry& op, const Invocation& call, Resolution resolution);
-  static Request request_for(const OpEntry& op, const Invocation& call);
 
   mutable std::mutex mutex_;
   std::unordered_map<std::string, std::unique_ptr<OpEntry>> ops_, groups_;

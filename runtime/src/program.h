@@ -1,5 +1,5 @@
 // A program folder in memory, and its execution: no Python between nodes.
-// May include: dispatcher.h, expr.h. The format is docs/internals.md, "A program folder".
+// May include: dispatcher.h, expr.h, table.h. The format is docs/internals.md, "A program folder".
 //
 //   load   program_load.cpp   JSON -> Program; weights mapped; every call resolved to a kernel
 //   bind   program_bind.cpp   sizes of one binding of the symbols: layouts, prepared calls, the memory plan; cached
@@ -19,6 +19,7 @@
 #include "dispatcher.h"
 #include "expr.h"
 #include "safetensors.h"
+#include "table.h"
 
 namespace ow {
 
@@ -62,8 +63,14 @@ class Program {
     int calls, dynamic;
   };
 
-  // Needs the GIL: calls the miss hook.
-  static std::shared_ptr<Program> load(const std::string& folder);
+  // Needs the GIL: calls the miss hook. With a table, ops and kernels come from it alone, and no hook is called.
+  static std::shared_ptr<Program> load(const std::string& folder, std::shared_ptr<KernelTable> table = nullptr);
+  // What its calls ask a miss hook for, each once; nothing is resolved. Needs the GIL.
+  struct Asked {
+    std::string text;  // request_text
+    Request request;
+  };
+  static std::vector<Asked> requests(const std::string& folder);
   ~Program();
 
   const std::string& name() const { return name_; }
@@ -160,6 +167,7 @@ class Program {
   void execute(Binding& binding, const Observer& observer, const std::unordered_map<int, Perturbation>& perturb);
 
   std::string folder_, name_;
+  std::shared_ptr<KernelTable> table_;  // owns the ops of its calls; null: the dispatcher does
   Json json_;
   std::vector<Slot> slots_;
   std::vector<Value> values_;

@@ -4,22 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <iterator>
 #include <limits>
 
 #include "program.h"
 
 namespace ow {
 namespace {
-
-std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) fail(ErrorKind::Program, path, ": cannot be opened");
-  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (file.bad()) fail(ErrorKind::Program, path, ": cannot be read");
-  return text;
-}
 
 bool is_float_word(const Json& json) { return json.is_object() && json.find("float") != nullptr; }
 
@@ -35,14 +25,39 @@ double float_word(const Json& json, const std::string& where) {
 
 class Loader {
  public:
-  explicit Loader(const std::string& folder) : path_(folder + "/program.json") {
+  Loader(const std::string& folder, std::shared_ptr<KernelTable> table) : path_(folder + "/program.json") {
     program_ = std::shared_ptr<Program>(new Program);
     program_->folder_ = folder;
+    program_->table_ = std::move(table);
   }
 
   std::shared_ptr<Program> load() {
+    read();
+    resolve();
+    return program_;
+  }
+
+  std::vector<Program::Asked> requests() {
+    read();
+    std::vector<Program::Asked> out;
+    std::unordered_map<std::string, bool> seen;
+    make_invocations();
+    for (const auto& [op, call] : asked_) {
+      Request request = Dispatcher::request_for(*op, *call);
+      std::string text = request_text(request, op->group.empty() ? op->signature : Signature{});
+      if (seen.emplace(text, true).second) out.push_back({std::move(text), std::move(request)});
+    }
+    return out;
+  }
+
+ private:
+  void read() {
     Program& p = *program_;
-    p.json_ = Json::parse(read_file(path_), path_);
+    std::string text = read_text_file(path_);
+    if (p.table_ && !p.table_->program().empty() && p.table_->program() != digest_of(text))
+      fail(ErrorKind::Program, p.table_->folder(), "/kernels.json: was built for another program.json than ", path_,
+           ": run `opwright build ", p.folder_, "` again");
+    p.json_ = Json::parse(text, path_);
     const Json& json = p.json_;
     int64_t schema = json.at("schema", path_).as_int(path_);
     if (schema != 1) fail(ErrorKind::Program, path_, ": schema ", schema, " is not known; this runtime reads 1");
@@ -56,11 +71,8 @@ class Loader {
     read_nodes(json);
     read_outputs(json);
     find_dynamic();
-    resolve();
-    return program_;
   }
 
- private:
   template <class... Parts>
   [[noreturn]] void bad(const Parts&... parts) const {
     fail(ErrorKind::Program, path_, ": ", parts...);
@@ -514,10 +526,11 @@ class Loader {
       });
       if (!plain) bad(where, site, ": '", name, "' names no file in ", local.folder);
       std::string file = cat(local.folder, hash, local.suffix), path = program_->folder_ + '/' + file;
+      if (program_->table_) return &program_->table_->local(shown_signature(item, name, where));
       if (access(path.c_str(), R_OK) != 0) bad(where, site, ": ", file, " is missing");
       return &Dispatcher::instance().group(path, shown_signature(item, name, where));
     }
-    OpEntry* entry = Dispatcher::instance().find(name);
+    OpEntry* entry = program_->table_ ? program_->table_->find(name) : Dispatcher::instance().find(name);
     if (entry == nullptr)
       fail(ErrorKind::Missing, path_, ": ", where, site, " calls op '", name, "', which is not registered");
     return entry;
@@ -699,28 +712,28 @@ class Loader {
 
   // ---- kernels ----
 
-  void resolve() {
+  // The calls as the dispatcher is asked for them. What they point at lives as long as this.
+  void make_invocations() {
     Program& p = *program_;
-    std::vector<Invocation> invocations(p.calls_.size());
-    std::vector<std::pair<OpEntry*, const Invocation*>> asked;
-    std::vector<Tensor> ranked(p.values_.size());  // dtype and rank are all that a request tells
+    ranked_.resize(p.values_.size());
     for (size_t k = 0; k < p.values_.size(); ++k) {
-      Tensor& t = ranked[k];
+      Tensor& t = ranked_[k];
       t.dtype = p.values_[k].dtype;
       std::fill_n(t.sizes, OW_MAX_RANK, 0);
       std::fill_n(t.strides, OW_MAX_RANK, 0);
       t.rank = static_cast<int32_t>(p.values_[k].shape.size());
     }
+    invocations_.resize(p.calls_.size());
     for (size_t k = 0; k < p.calls_.size(); ++k) {
       const Program::Node& node = p.nodes_[static_cast<size_t>(p.calls_[k])];
-      Invocation& call = invocations[k];
+      Invocation& call = invocations_[k];
       for (const Program::Argument& arg : node.args) {
         switch (arg.kind) {
           case Program::Argument::Kind::Absent:
             call.flat.push_back(Operand{});
             break;
           case Program::Argument::Kind::Value:
-            call.flat.push_back(Operand::of(&ranked[static_cast<size_t>(arg.value)]));
+            call.flat.push_back(Operand::of(&ranked_[static_cast<size_t>(arg.value)]));
             break;
           default:
             call.flat.push_back(Operand::weak(arg.scalar));
@@ -728,9 +741,16 @@ class Loader {
       }
       for (int32_t n : node.list_len) call.list_len.push_back(n);
       call.attrs = node.attrs.data();
-      asked.emplace_back(node.op, &call);
+      asked_.emplace_back(node.op, &call);
     }
-    std::vector<const Kernel*> kernels = Dispatcher::instance().resolve_many(asked);
+  }
+
+  void resolve() {
+    Program& p = *program_;
+    make_invocations();
+    MissHook hook;
+    if (p.table_) hook = [table = p.table_](const std::vector<Request>& requests) { return table->answer(requests); };
+    std::vector<const Kernel*> kernels = Dispatcher::instance().resolve_many(asked_, hook);
     for (size_t k = 0; k < p.calls_.size(); ++k) {
       Program::Node& node = p.nodes_[static_cast<size_t>(p.calls_[k])];
       node.kernel = kernels[k];
@@ -750,9 +770,16 @@ class Loader {
   std::unordered_map<std::string, int> value_index_, slot_index_;
   std::unordered_map<int, bool> defined_;
   std::unordered_map<std::string, bool> call_ids_;
+  std::vector<Tensor> ranked_;  // dtype and rank are all that a request tells
+  std::vector<Invocation> invocations_;
+  std::vector<std::pair<OpEntry*, const Invocation*>> asked_;
 };
 
-std::shared_ptr<Program> Program::load(const std::string& folder) { return Loader(folder).load(); }
+std::vector<Program::Asked> Program::requests(const std::string& folder) { return Loader(folder, nullptr).requests(); }
+
+std::shared_ptr<Program> Program::load(const std::string& folder, std::shared_ptr<KernelTable> table) {
+  return Loader(folder, std::move(table)).load();
+}
 
 Program::~Program() = default;
 

@@ -156,6 +156,7 @@ extern PyTypeObject OpType;
 PyObject* op_by_name(const char* name);  // bootstraps; new reference, or null with MissingKernelError set
 ow::AttrValue attr_from(PyObject* value, const ow::AttrSpec& spec, const std::string& op);
 PyObject* attr_to(const ow::AttrValue& value, ow::AttrKind kind);
+PyObject* request_dict(const ow::Request& request);  // what a miss hook is given
 // Calls with canonical arguments, and returns all outputs as a tuple.
 int add_ops(PyObject* module);
 

@@ -493,6 +493,8 @@ PyObject* set_op_lookup(PyObject*, PyObject* callable) {
 
 // ---- the miss hook ----
 
+}  // namespace
+
 PyObject* request_dict(const ow::Request& request) {
   auto one = [](const ow::Request::Input& input) -> PyObject* {
     if (!input.present) Py_RETURN_NONE;
@@ -522,6 +524,8 @@ PyObject* request_dict(const ow::Request& request) {
         PyDict_SetItemString(out.get(), "group", checked(PyUnicode_DecodeFSDefault(request.group.c_str())).get()));
   return out.release();
 }
+
+namespace {
 
 ow::Resolution resolution_from(PyObject* answer, const std::string& op) {
   std::string where = "the miss hook's answer for op '" + op + "'";

@@ -20,14 +20,34 @@ PyTypeObject* program_type();
 
 Program& program_of(PyObject* self) { return *reinterpret_cast<ProgramObject*>(self)->program; }
 
-PyObject* py_load(PyObject*, PyObject* folder) {
+// Of a folder, or of (folder, folder of a kernel table, dialect or "").
+PyObject* py_load(PyObject*, PyObject* given) {
   return guarded([&] {
+    std::shared_ptr<ow::KernelTable> table;
+    PyObject* folder = given;
+    if (PyTuple_Check(given)) {
+      const char *kernels, *dialect;
+      if (!PyArg_ParseTuple(given, "Oss", &folder, &kernels, &dialect)) throw PyRaised{};
+      table = ow::KernelTable::open(kernels, dialect);
+    }
     Ref path = checked(PyOS_FSPath(folder));
-    std::shared_ptr<Program> program = Program::load(utf8(path.get(), "folder"));
+    std::shared_ptr<Program> program = Program::load(utf8(path.get(), "folder"), table);
     auto* self = PyObject_New(ProgramObject, program_type());
     if (self == nullptr) throw PyRaised{};
     new (&self->program) std::shared_ptr<Program>(std::move(program));
     return reinterpret_cast<PyObject*>(self);
+  });
+}
+
+PyObject* py_requests(PyObject*, PyObject* folder) {
+  return guarded([&] {
+    Ref path = checked(PyOS_FSPath(folder)), out = checked(PyList_New(0));
+    for (const Program::Asked& asked : Program::requests(utf8(path.get(), "folder"))) {
+      Ref request = checked(request_dict(asked.request));
+      Ref item = checked(Py_BuildValue("(sO)", asked.text.c_str(), request.get()));
+      checked_status(PyList_Append(out.get(), item.get()));
+    }
+    return out.release();
   });
 }
 
@@ -319,7 +339,9 @@ OW_PYTHON_TYPE(ProgramType);
 PyTypeObject* program_type() { return &ProgramType; }
 
 PyMethodDef kFunctions[] = {
-    {"load_program", py_load, METH_O, "load_program(folder) -> a program, every call resolved."},
+    {"load_program", py_load, METH_O,
+     "load_program(folder) -> a program, every call resolved; load_program((folder, kernels, dialect)) by a table."},
+    {"program_requests", py_requests, METH_O, "program_requests(folder) -> [(text, request), …]: what its calls ask."},
     {nullptr, nullptr, 0, nullptr},
 };
 

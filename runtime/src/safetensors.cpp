@@ -7,10 +7,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 
 #include "error.h"
 #include "json.h"
+#include "strided.h"
 
 namespace ow {
 
@@ -101,6 +103,58 @@ SafeTensors SafeTensors::open(const std::string& path) {
     out.entries_.emplace(name, entry);
   }
   return out;
+}
+
+std::vector<std::string> SafeTensors::names() const {
+  std::vector<std::string> out;
+  for (const auto& [name, entry] : entries_) out.push_back(name);
+  return out;
+}
+
+void SafeTensors::write(const std::string& path, const std::vector<std::pair<std::string, Tensor>>& tensors) {
+  auto quoted = [](const std::string& text) {
+    std::string out = "\"";
+    for (char c : text) {
+      if (c == '"' || c == '\\') out += '\\';
+      if (static_cast<unsigned char>(c) < 0x20) {
+        char code[8];
+        std::snprintf(code, sizeof code, "\\u%04x", c);
+        out += code;
+      } else {
+        out += c;
+      }
+    }
+    return out + '"';
+  };
+  std::string header = "{";
+  int64_t at = 0;
+  for (const auto& [name, t] : tensors) {
+    const char* tag = nullptr;
+    for (const auto& candidate : kNames)
+      if (candidate.dtype == t.dtype) tag = candidate.name;
+    header += cat(header.size() > 1 ? "," : "", quoted(name), ":{\"dtype\":\"", tag, "\",\"shape\":[");
+    for (int32_t k = 0; k < t.rank; ++k) header += cat(k > 0 ? "," : "", t.sizes[k]);
+    header += cat("],\"data_offsets\":[", at, ",", at + t.nbytes(), "]}");
+    at += t.nbytes();
+  }
+  header += '}';
+  header.append((8 - header.size() % 8) % 8, ' ');
+  std::string beside = cat(path, ".", getpid(), ".tmp");
+  std::FILE* file = std::fopen(beside.c_str(), "wbx");
+  if (file == nullptr) fail(ErrorKind::Program, path, ": cannot be written: ", std::strerror(errno));
+  uint64_t length = header.size();
+  bool good = std::fwrite(&length, 8, 1, file) == 1 && std::fwrite(header.data(), 1, length, file) == length;
+  for (const auto& [name, t] : tensors) {
+    Tensor dense = contiguous(t);
+    size_t bytes = static_cast<size_t>(dense.nbytes());
+    good = good && std::fwrite(dense.data(), 1, bytes, file) == bytes;
+  }
+  good = std::fclose(file) == 0 && good;
+  if (!good || std::rename(beside.c_str(), path.c_str()) != 0) {
+    int error = errno;
+    std::remove(beside.c_str());
+    fail(ErrorKind::Program, path, ": cannot be written: ", std::strerror(error));
+  }
 }
 
 Tensor SafeTensors::get(const std::string& name) const {

@@ -4,6 +4,8 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "tensor.h"
 
@@ -13,6 +15,10 @@ class SafeTensors {
  public:
   static SafeTensors open(const std::string& path);  // throws Error(Program) that names the file
 
+  // Whole or not at all: written beside `path`, then renamed.
+  static void write(const std::string& path, const std::vector<std::pair<std::string, Tensor>>& tensors);
+
+  std::vector<std::string> names() const;
   bool contains(const std::string& name) const { return entries_.count(name) != 0; }
   // A read-only tensor over the mapping, which lives as long as any tensor of it; a copy where bytes are not aligned.
   Tensor get(const std::string& name) const;

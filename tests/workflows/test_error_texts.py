@@ -393,6 +393,28 @@ def provoke_SpecError(here: Here) -> None:
     here.spec(("compute:", "computes:"))
 
 
+def provoke_BuildError(here: Here) -> None:
+    from opwright.workflows.build import _dtype
+
+    _dtype("float")
+
+
+def provoke_KernelTableError(here: Here) -> None:
+    from opwright.workflows.kernels import Prebuilt
+
+    (here.project / "kernels.json").write_text('{"schema": 7}')
+    Prebuilt.read(Path(), "cpu-portable")
+
+
+def provoke_WheelError(here: Here) -> None:
+    import sysconfig
+
+    from opwright.workflows.wheel import wheel_tag
+
+    here.patch.setattr(sysconfig, "get_config_var", lambda name: "pypy311-pp73-x86_64-linux-gnu")
+    wheel_tag()
+
+
 def provoke_TableError(here: Here) -> None:
     from opwright.generator.program.aten import table_loads
 
