@@ -18,7 +18,6 @@ import pytest
 
 from opwright import resources, toolchain
 from opwright.generator.program.folder import read_tensors, write_tensors
-from opwright.workflows import cli
 from opwright.workflows.kernels import digest_of
 
 from .conftest import Run
@@ -66,15 +65,11 @@ PROGRAM: dict[str, Any] = {
 
 
 def command(*words: object) -> Any:
-    """A command's JSON."""
-    import contextlib
-    import io
-
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = cli.main([*map(str, words), "--json"])
-    assert code == 0, out.getvalue() + err.getvalue()
-    said = json.loads(out.getvalue())
+    """A command's JSON, from a process of its own: what it installs must not reach other tests."""
+    line = [sys.executable, "-m", "opwright.workflows.cli", *map(str, words), "--json"]
+    done = subprocess.run(line, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = json.loads(done.stdout)
     if words[0] == "build":
         fits(said, SHAPES["build"])
     return said
