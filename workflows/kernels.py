@@ -23,7 +23,7 @@ from ..errors import OpwrightError
 from ..files import replacing, write_text
 from ..generator.bound import BindKey, KernelText
 
-__all__ = ["Built", "Entry", "Prebuilt", "KernelTableError", "key_text", "units_of", "write_table"]
+__all__ = ["Built", "Entry", "KernelTableError", "Prebuilt", "key_text", "units_of", "write_table"]
 
 SCHEMA = 1
 ABI = 1
