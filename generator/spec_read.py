@@ -60,6 +60,7 @@ _OP = re.compile(
 )  # a group: program/fuse.py names it
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
 _OVERLOAD = re.compile(r"[a-z_][a-z0-9_]*\.[A-Za-z_][A-Za-z0-9_]*\.[A-Za-z_][A-Za-z0-9_]*\Z")
+_BODY = re.compile(r"[A-Za-z0-9_.][\w./-]*\.cpp")
 _PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+\Z")
 _ORACLE = re.compile(r"[A-Za-z_][\w.]*(\.py)?:[A-Za-z_]\w*\Z")
 
@@ -664,6 +665,21 @@ class SpecReader:
             self.fail(node, "`lower` must be a mapping of targets", "lower: {cpu: {kind: rows}}")
             return {}
         value: dict[str, object] = node.plain()
+        for key, item in node.pairs:
+            how = value.get(key.string)
+            if not isinstance(how, dict) or how.get("kind") != "body":
+                continue
+            file = how.get("file")
+            if key.string != "cpu":
+                self.fail(
+                    item, "bodies fill kernels of the CPU", "lower: {cpu: {kind: body, file: mine.cpp}}"
+                )
+            elif not isinstance(file, str) or not _BODY.fullmatch(file) or ".." in file.split("/"):
+                self.fail(
+                    item,
+                    "a body is a .cpp file in the folder of bodies",
+                    "lower: {cpu: {kind: body, file: mine.cpp}}",
+                )
         return value
 
     def test(self, node: Node | None) -> TestDecl:

@@ -117,7 +117,13 @@ class Session:
 
     def repeat(self, trial: Trial) -> str:
         """The one command that runs this case again."""
-        return f"opwright validate {self.spec.op} --case '{trial.case}' --seed {self.seed}"
+        how = self.spec.lower.get("cpu")
+        body = (
+            f" --body {how['file']}"
+            if isinstance(how, dict) and str(how.get("file", "")).startswith("/")
+            else ""
+        )
+        return f"opwright validate {self.spec.op} --case '{trial.case}' --seed {self.seed}{body}"
 
     def failure(self, message: str, trial: Trial, small: Trial | None = None) -> Failure:
         return Failure(message, trial.case or trial.name, describe(small or trial), self.repeat(trial))

@@ -30,7 +30,7 @@ from . import console
 from .bridge import Bridge, Emitted
 from .command import command, jobs_option, json_option, seed_option
 from .console import Progress
-from .workbench import Workbench
+from .workbench import Workbench, with_body
 
 __all__ = ["Job", "Judged", "accept", "judge_all", "judge_spec", "validate"]
 
@@ -49,6 +49,7 @@ class Job:
     gates: tuple[str, ...] | None = None
     case: str | None = None
     dialect: str | None = None
+    body: str | None = None  # a file that fills the kernels in place of what the spec names
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,8 @@ def judge_spec(bench: Workbench, spec: OpSpec, job: Job, progress: Progress | No
     from ..validators.case_model import CaseRefused
     from ..validators.judge import judge
 
+    if job.body is not None:
+        spec = with_body(spec, Path(job.body))
     source = Emitted(Bridge(bench, job.dialect), spec)
 
     def tell(gate: str, done: int, total: int) -> None:
@@ -345,6 +348,7 @@ def _dialect(name: str | None) -> str:
         "opwright validate softmax",
         "opwright validate specs/ops/norm/softmax.yaml --tier full",
         "opwright validate softmax --gate numerics --seed 7",
+        "opwright validate softmax --body mine.cpp",
     ],
 )
 @click.argument("ops", nargs=-1, metavar="[OP]...")
@@ -363,6 +367,13 @@ def _dialect(name: str | None) -> str:
 @click.option(
     "--dialect", default=None, metavar="NAME", help="Kernels for this dialect (default: this machine's best)."
 )
+@click.option(
+    "--body",
+    default=None,
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Judge kernels that this file fills (`opwright show OP --level body` prints a beginning).",
+)
 @seed_option
 @jobs_option
 @json_option
@@ -373,6 +384,7 @@ def validate(
     gates: tuple[str, ...],
     case: str | None,
     dialect: str | None,
+    body: Path | None,
     seed: int | None,
     jobs: int,
     as_json: bool,
@@ -384,10 +396,15 @@ def validate(
     bench = Workbench.here()
     if case is not None and len(ops) != 1:
         raise AcceptError("--case belongs to one operator", hint="opwright validate OP --case NAME")
+    if body is not None and len(ops) != 1:
+        raise AcceptError("--body belongs to one operator", hint="opwright validate OP --body FILE")
+    if body is not None and not body.is_file():
+        raise AcceptError(f"there is no file {body}")
     name = _dialect(dialect)
+    file = str(body.absolute()) if body is not None else None
 
     def make(op: str) -> Job:
-        return Job(op, tier, seed or 0, tuple(gates) or None, case, name)
+        return Job(op, tier, seed or 0, tuple(gates) or None, case, name, file)
 
     todo = _jobs(bench, ops, every, False, name, make)
     results: list[Judged] = []

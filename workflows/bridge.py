@@ -12,9 +12,10 @@ May import: everything of generator, validators and the runtime.  To add a way o
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -169,11 +170,13 @@ class Bridge:
         from ..generator.emit import emit
 
         name = dialect or self.dialect
-        at = (spec.meaning_hash(), repr(spec.lower), name, key)  # `lower` chooses the text, never the answer
+        body = self.bench.body_of(spec)
+        by_hand = body.text if body is not None else None
+        at = (spec.meaning_hash(), repr(by_hand), name, key)  # `lower` chooses the text, never the answer
         with self._lock:
             if at not in self._texts:
                 try:
-                    self._texts[at] = emit(normal(spec, key), name)
+                    self._texts[at] = emit(normal(spec, key), name, by_hand)
                 except RecursionError as error:  # a list's entries are written out, one inside the other
                     longest = max((n for _, n in key.lengths), default=0)
                     raise DomainError(
@@ -199,7 +202,7 @@ class Bridge:
         """The text of the adjoint.  Raises `NoGradientError`, `SpecError`."""
         from ..generator.emit import emit
 
-        at = (spec.meaning_hash(), repr(spec.lower), GRADIENT + (dialect or self.dialect), key)
+        at = (spec.meaning_hash(), "", GRADIENT + (dialect or self.dialect), key)
         with self._lock:
             if at not in self._texts:
                 self._texts[at] = emit(adjoint_of(spec, key), dialect or self.dialect)
@@ -384,7 +387,12 @@ class Emitted:
         self.texts: list[KernelText] = []  # all that were judged
 
     def forward(self, keys: Sequence[BindKey]) -> list[KernelText]:
-        return self._kept([self.bridge.text(self.spec, k, self.dialect) for k in keys])
+        texts = [self.bridge.text(self.spec, k, self.dialect) for k in keys]
+        if body := self.bridge.bench.body_of(self.spec):
+            digest = hashlib.sha256(body.text.encode()).hexdigest()
+            said = {"file": body.path.name, "hash": digest, "author": body.author or "not said"}
+            texts = [replace(t, row={**t.row, "body": said}) for t in texts]
+        return self._kept(texts)
 
     def gradient(self, keys: Sequence[BindKey]) -> list[KernelText]:
         asked = [k for k in keys if differentiable(self.spec, k)]

@@ -60,6 +60,11 @@ class Config:
         return (built_in, *(p for p in own if p.resolve() != built_in.resolve()))
 
     @property
+    def bodies_dirs(self) -> tuple[Path, ...]:
+        """Where kernels written by hand are looked for, in this order."""
+        return _distinct(self.bodies, resources.bodies_dir())
+
+    @property
     def evidence_dirs(self) -> tuple[Path, ...]:
         """Where evidence is looked for, in this order; `accept` writes to the first."""
         return _distinct(self.evidence, resources.accepted_dir())

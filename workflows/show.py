@@ -18,7 +18,7 @@ from ..generator.normal import classify
 from ..generator.spec import OpSpec
 from ..generator.types import DType
 from . import console
-from .bridge import adjoint_of, normal
+from .bridge import Bridge, adjoint_of, normal
 from .command import command, json_option
 from .workbench import Workbench
 
@@ -54,9 +54,19 @@ def _loop(spec: OpSpec, key: BindKey, dialect: str) -> str:
 
 
 def _cpp(spec: OpSpec, key: BindKey, dialect: str) -> str:
+    return Bridge(Workbench.here(), dialect).text(spec, key).source
+
+
+def _cuda(spec: OpSpec, key: BindKey, dialect: str) -> str:
     from ..generator.emit import emit
 
     return emit(normal(spec, key), dialect).source
+
+
+def _body(spec: OpSpec, key: BindKey, dialect: str) -> str:
+    from ..generator.emit.bodies import stub
+
+    return stub(normal(spec, key))
 
 
 LEVELS: dict[str, Callable[[OpSpec, BindKey, str], str]] = {
@@ -65,7 +75,8 @@ LEVELS: dict[str, Callable[[OpSpec, BindKey, str], str]] = {
     "normal": _normal,
     "loop": _loop,
     "cpp": _cpp,
-    "cuda": _cpp,
+    "cuda": _cuda,
+    "body": _body,
     "grad": _grad,
 }
 
@@ -119,6 +130,7 @@ def _rank(key: BindKey) -> tuple[int, ...]:
         "opwright show softmax --level cpp --key T=bf16 --dialect cpu-avx2",
         "opwright show softmax --level grad",
         "opwright show add --level cuda --dialect sm_90",
+        "opwright show softmax --level body > mine.cpp",
     ],
 )
 @click.argument("op")
@@ -127,7 +139,7 @@ def _rank(key: BindKey) -> tuple[int, ...]:
     type=click.Choice(list(LEVELS)),
     default="normal",
     show_default=True,
-    help="spec, bound (typed), normal (one reduction a statement), loop (nests), cpp, cuda, or grad.",
+    help="spec, bound (typed), normal (one reduction a statement), loop (nests), cpp, cuda, body (to fill), grad.",
 )
 @click.option(
     "--key", "wanted", multiple=True, metavar="NAME=VALUE", help="A dtype or other constant of the kernel."

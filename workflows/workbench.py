@@ -10,7 +10,8 @@ May import: config, generator.spec, validators.{evidence, verdict}.  To add a qu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import ClassVar
@@ -23,11 +24,25 @@ from ..validators.evidence import Evidence, Freshness, Proof
 from ..validators.verdict import AUTHOR_ONLY
 from .config import Config, find
 
-__all__ = ["Workbench", "WorkbenchError", "folder_name"]
+__all__ = ["Body", "Workbench", "WorkbenchError", "folder_name", "with_body"]
 
 
 class WorkbenchError(OpwrightError):
     """An operator is asked for that there is not, or in a way that does not say which."""
+
+
+@dataclass(frozen=True)
+class Body:
+    """Loops that a person or an agent wrote: where they lie, their text, and who says to have written them."""
+
+    path: Path
+    text: str
+    author: str
+
+
+def with_body(spec: OpSpec, path: Path) -> OpSpec:
+    """The spec, its CPU kernels filled by the file at `path`."""
+    return replace(spec, lower={**spec.lower, "cpu": {"kind": "body", "file": str(path.absolute())}})
 
 
 def folder_name(op: str) -> str:
@@ -133,6 +148,26 @@ class Workbench:
         folders = [p.resolve() for p in self.config.specs]
         specs = self.registry.all()
         return [s for s in specs if any(Path(s.file).resolve().is_relative_to(f) for f in folders)]
+
+    def body_of(self, spec: OpSpec) -> Body | None:
+        """The loops that were written by hand for the CPU (`lower: {cpu: {kind: body, file: …}}`), if any were."""
+        asked = spec.lower.get("cpu")
+        if not isinstance(asked, Mapping) or asked.get("kind") != "body":
+            return None
+        name = str(asked["file"])
+        folders = [Path(name).parent] if Path(name).is_absolute() else self.config.bodies_dirs
+        for folder in folders:
+            path = folder / (Path(name).name if Path(name).is_absolute() else name)
+            if path.is_file():
+                try:
+                    return Body(path, path.read_text(encoding="utf-8"), str(asked.get("author", "")))
+                except UnicodeDecodeError as error:
+                    raise WorkbenchError(f"{path} is not UTF-8 text", place=spec.place) from error
+        raise WorkbenchError(
+            f"`{spec.op}` names the body {name}, which is not there",
+            place=spec.place,
+            hint=f"it belongs into {folders[0]}; `opwright show {spec.op} --level body` prints a beginning",
+        )
 
     # ---- what is proven
 

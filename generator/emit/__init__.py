@@ -20,6 +20,7 @@ from ...toolchain import without_layout
 from ..bound import BoundOp, KernelText
 from ..errors import LowerError
 from ..lower import lower
+from .bodies import print_with_body
 from .c_expr import PARTS, SPECIAL
 from .cpu import DIALECTS, print_cpu
 from .cuda import ARCHITECTURES, CudaText, print_cuda
@@ -53,13 +54,18 @@ def symbol_of(text: str, dialect: str, headers: tuple[str, ...] = ("scalar.h", "
     return f"ow_{digest[:16]}"
 
 
-def emit(op: BoundOp, dialect: str) -> KernelText:
+def emit(op: BoundOp, dialect: str, by_hand: str | None = None) -> KernelText:
     """Print one Normal program as a whole translation unit.  Raises LowerError (no lowering, or no such
     dialect).
+
+    by_hand: a text that takes the place of the loops (bodies.py).
     """
     if dialect not in DIALECTS:
         raise LowerError(f"no CPU dialect `{dialect}`", hint=f"dialects: {', '.join(DIALECTS)}")
-    body = print_cpu(lower(op, "cpu"), dialect, _PLACEHOLDER)
+    if by_hand is None:
+        body = print_cpu(lower(op, "cpu"), dialect, _PLACEHOLDER)
+    else:
+        body = print_with_body(op, dialect, _PLACEHOLDER, by_hand)
     contracts = "owk_gemm_tile" in body
     helpers = tuple(name for name, called in _HELPERS.items() if called.search(body))
     headers = (

@@ -16,7 +16,7 @@ from .columns import Columns, fits, row_buffers, unit_votes
 from .prologue import Prologue
 from .prologue_names import walks_in
 
-__all__ = ["DIALECTS", "Cpu", "print_cpu"]
+__all__ = ["DIALECTS", "Cpu", "entries", "open_namespace", "print_cpu"]
 
 
 class Cpu(CLike):
@@ -43,6 +43,20 @@ def print_cpu(p: LoopProgram, dialect: str, symbol: str) -> str:
     c = DIALECTS[dialect](p)
     c.wide = any(_by_columns(c, n) and row_buffers(c, n) for n in p.nests)
     pro = Prologue(p, c)
+    open_namespace(c, pro, p, symbol)
+    c.line(f"}}  // namespace {symbol}_")
+    c.line("")
+
+    def run() -> None:
+        for k, n in enumerate(p.nests):
+            _launch(c, pro, n, f"nest{k}")
+
+    entries(c, pro, p, symbol, run)
+    return "\n".join(c.lines) + "\n"
+
+
+def open_namespace(c: Cpu, pro: Prologue, p: LoopProgram, symbol: str) -> None:
+    """`namespace <symbol>_`, left open behind what all entry points share: `Env`, rules, loops, `bind`."""
     c.line(f"namespace {symbol}_ {{")
     c.line("")
     with c.indented("struct Env {", "};"):
@@ -62,10 +76,6 @@ def print_cpu(p: LoopProgram, dialect: str, symbol: str) -> str:
     with c.indented("static int32_t bind(const OwCall* c, Env& e, bool run) {"):
         pro.bind()
     c.line("")
-    c.line(f"}}  // namespace {symbol}_")
-    c.line("")
-    _entries(c, pro, p, symbol)
-    return "\n".join(c.lines) + "\n"
 
 
 def _body(c: CLike, head: Sequence[str], opening: str, print_body: Callable[[], None]) -> None:
@@ -197,7 +207,8 @@ def _size(c: CLike, pro: Prologue, dim: str, body: tuple[LoopStmt, ...], value: 
     _body(c, [], f"static int64_t size_{pro.dim(dim)}(Env& e) {{", inner)
 
 
-def _entries(c: CLike, pro: Prologue, p: LoopProgram, symbol: str) -> None:
+def entries(c: CLike, pro: Prologue, p: LoopProgram, symbol: str, run: Callable[[], None]) -> None:
+    """The three entry points of abi.h; `run` prints what the kernel does once the call is bound."""
     ns = f"{symbol}_"
     c.line('extern "C" __attribute__((visibility("default")))')
     with c.indented(f"int32_t {symbol}_infer(const OwCall* c) {{"):
@@ -223,6 +234,5 @@ def _entries(c: CLike, pro: Prologue, p: LoopProgram, symbol: str) -> None:
                 c.line(f"check{k}(c, e);")
             if p.rules:
                 c.line("if (c->error->code) return c->error->code;")
-        for k, n in enumerate(p.nests):
-            _launch(c, pro, n, f"nest{k}")
+        run()
         c.line("return c->error->code;")
