@@ -23,7 +23,7 @@ from .known import knowing
 
 __all__ = ["is_geometry", "placed"]
 
-_GEOMETRY = re.compile(r"grid_thw$|grids?$|(^|_)(target|image|merge)_sizes$|_(lens|lengths)$")
+_GEOMETRY = re.compile(r"grid_thw$|grids?$|(^|_)(target|image|merge)_sizes$|_(lens|lengths|structure)$")
 
 
 def is_geometry(name: str) -> bool:

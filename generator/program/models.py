@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ..errors import MachineError, OpwrightError, Place, did_you_mean
-from . import geometry, placeholders
+from . import geometry, mending, placeholders
 from . import torch_compat as compat
 from .shrink import Sizes, attempts
 
@@ -371,11 +371,12 @@ def _from_transformers(model_type: str, seed: int) -> Model:
     lacking: list[tuple[str, str]] = []
     large: list[tuple[int, Mapping[str, Any], tuple[str, Any]]] = []
     tries = ((kwargs, c) for kwargs in attempts(config_class, Sizes()) for c in classes)
-    for kwargs, (task, model_class) in itertools.chain(tries, _once_more(large)):
+    again: list[_Try] = []  # with what a model missed when it ran
+    mended: list[tuple[type, mending.Change]] = []
+    for kwargs, (task, model_class) in itertools.chain(tries, again, _once_more(large)):
         try:
-            config = config_class(**copy.deepcopy(dict(kwargs)))
             try:
-                count = _count(model_class, config)
+                kwargs, config, count = _configured(config_class, kwargs, model_class)
             except ImportError:  # a backbone of another package: a plain one of transformers stands in
                 kwargs = {**kwargs, "backbone_config": _plain_backbone(transformers)}
                 config = config_class(**copy.deepcopy(kwargs))
@@ -390,8 +391,13 @@ def _from_transformers(model_type: str, seed: int) -> Model:
                 lacking += re.findall(r"requires the (\S+) library|No module named '([\w.]+)'", str(e))
             reasons.append(f"{model_class.__name__}: {_line(e)}")
             continue
-        inputs = _accepted(module, seed, ran)
+        wishes: list[mending.Change] = []
+        inputs = _accepted(module, seed, ran, wishes)
         if inputs is None:
+            for change in wishes:
+                if len(again) < _MOST_MENDED and (model_class, change) not in mended:
+                    mended.append((model_class, change))
+                    again.append((mending.changed(kwargs, config, change), (task, model_class)))
             continue
         stand = placeholders.held(config, inputs)
         plain = _text_alone(module, inputs, stand)
@@ -425,7 +431,7 @@ def _from_transformers(model_type: str, seed: int) -> Model:
         raise TargetError(
             f"`{model_type}` needs {needed}, which is not installed", hint="install it, then try again"
         )
-    if not reasons:
+    if not reasons and not ran:
         raise TargetError(
             f"transformers has no model class for `{model_type}`",
             hint="it names a configuration only; write a file.py:function that builds the model",
@@ -439,19 +445,61 @@ def _from_transformers(model_type: str, seed: int) -> Model:
 _Try: TypeAlias = "tuple[Mapping[str, Any], tuple[str, Any]]"
 
 
+#: So many fields of a configuration are mended, one after the other.
+_MOST_MENDED = 8
+
+
+def _configured(
+    config_class: Any, kwargs: Mapping[str, Any], model_class: Any
+) -> tuple[Mapping[str, Any], Any, int]:
+    """The configuration that a class can be built from, with how many parameters: of these arguments, with what the
+    model's own code asks for (`mending.py`)."""
+    done: list[Any] = []
+    said: Exception | None = None  # what it said of the arguments as they were
+    while True:
+        try:
+            config = config_class(**copy.deepcopy(dict(kwargs)))
+        except Exception as e:
+            said = said or e
+            agreed = mending.agreeing(kwargs, str(e))
+            if agreed is None or str(e) in done or len(done) >= _MOST_MENDED:
+                raise said from None
+            done.append(str(e))
+            kwargs = agreed
+            continue
+        try:
+            return kwargs, config, _count(model_class, config)
+        except ImportError:
+            raise
+        except Exception as e:
+            said = said or e
+            change = next((c for c in mending.asked(e, config) if c not in done), None)
+            if change is None or len(done) >= _MOST_MENDED:
+                raise said from None
+            done.append(change)
+            try:
+                kwargs = mending.changed(kwargs, config, change)
+            except Exception:  # a configuration that takes no such value
+                raise said from None
+
+
 def _once_more(large: list[tuple[int, Mapping[str, Any], tuple[str, Any]]]) -> Iterator[_Try]:
     """What was put off for its size, the smallest first: it is tried where nothing small works."""
     for _, kwargs, c in sorted((x for x in large if x[0] <= MAX_PARAMETERS), key=lambda x: x[0]):
         yield kwargs, c
 
 
-def _accepted(module: Any, seed: int, reasons: list[str]) -> dict[str, Any] | None:
-    """The first inputs that the module runs on; why it refused the others is appended to `reasons`."""
+def _accepted(
+    module: Any, seed: int, reasons: list[str], wishes: list[mending.Change]
+) -> dict[str, Any] | None:
+    """The first inputs that the module runs on.  Why it refused the others is appended to `reasons`; what its code
+    missed in its configuration, to `wishes`."""
     torch = compat.require_torch()
     tried = _Tried()
     name = type(module).__name__
     waiting = _inputs(module, seed)
     mended: list[dict[str, Any]] = []
+    added: set[tuple[str, ...]] = set()
     while (inputs := mended.pop() if mended else next(waiting, None)) is not None:
         if tried.hopeless(inputs):
             continue
@@ -461,7 +509,13 @@ def _accepted(module: Any, seed: int, reasons: list[str]) -> dict[str, Any] | No
         except Exception as e:
             tried.failed(inputs, e)
             reasons.append(f"{name}({', '.join(inputs)}): {_line(e)}")
+            if "None" in str(e) or isinstance(e, AttributeError):
+                wishes += [c for c in mending.asked(e, module.config) if c not in wishes]
             mended += tried.mended(inputs, e)
+            more = _missed(module, inputs, e)
+            if more and (key := (*sorted(inputs), *more)) not in added:
+                added.add(key)
+                mended += _with(module, inputs, more, seed)
             with_features = placeholders.placed(module, inputs, str(e))
             mended += [with_features] if with_features is not None else []
             continue
@@ -470,6 +524,33 @@ def _accepted(module: Any, seed: int, reasons: list[str]) -> dict[str, Any] | No
         takes = ", ".join(inspect.signature(module.forward).parameters)
         reasons.append(f"{name}: no example can be made of what it takes ({takes})")
     return None
+
+
+def _missed(module: Any, inputs: Mapping[str, Any], error: Exception) -> list[str]:
+    """Inputs that a model may be called without and asked for: by their names, or by using nothing in their place."""
+    names = [n for n in inspect.signature(module.forward).parameters if n not in inputs]
+    text = str(error)
+    if isinstance(error, TypeError | ValueError) and (
+        said := [n for n in names if re.search(rf"\b{n}\b", text) and not n.endswith("_embeds")]
+    ):
+        return said
+    if "None" not in text:
+        return []
+    return [n for n in mending.absent(error) if n in names][:1]
+
+
+def _with(module: Any, inputs: Mapping[str, Any], more: Sequence[str], seed: int) -> list[dict[str, Any]]:
+    """The inputs, and these."""
+    config = module.config
+    generator = compat.require_torch().Generator().manual_seed(seed + 1)
+    known = _shapes(config)
+    made: dict[str, Any] = {}
+    for name in more:
+        shapes = known.get(name) or _like(name, config)
+        if not shapes:
+            return []
+        made[name] = _draw(name, shapes[0], config, generator)
+    return [{**inputs, **made}]
 
 
 def _text_alone(
@@ -503,6 +584,35 @@ _MISFITS = tuple(
 )
 
 
+#: How a model says what a length must be a multiple of.
+_MULTIPLE = re.compile(r"multiple of (?:`[^`]*`\D*)?(\d+)")
+
+
+def _misfits(text: str, inputs: Mapping[str, Any]) -> Iterator[tuple[int, int, int]]:
+    """(axis, extent, wanted extent) by what an error says."""
+    for axis, said in _MISFITS:
+        if found := said.search(text):
+            yield axis, int(found["now"]), int(found["wanted"])
+            return
+    if found := _MULTIPLE.search(text):
+        of = int(found[1])
+        for x in inputs.values():
+            for axis, n in enumerate(x.shape):
+                if axis and of > 1 and n % of and re.search(rf"\b{n}\b", text):
+                    yield axis, n, -(-n // of) * of
+
+
+def _at_extent(x: Any, axis: int, wanted: int) -> Any:
+    """Something like `x`, with this extent along an axis."""
+    torch = compat.require_torch()
+    shape = list(x.shape)
+    now, shape[axis] = shape[axis], wanted
+    generator = torch.Generator().manual_seed(now)
+    if x.is_floating_point():
+        return torch.randn(shape, generator=generator)
+    return torch.randint(int(x.min()), int(x.max()) + 1, shape, generator=generator, dtype=x.dtype)
+
+
 class _Tried:
     """What inputs were refused for: the same twice over, at other extents of as many axes, is not for the extents."""
 
@@ -521,25 +631,27 @@ class _Tried:
         return bool(self._why)
 
     def mended(self, inputs: Mapping[str, Any], error: Exception) -> list[dict[str, Any]]:
-        """The inputs with as many features, or channels, as a first layer said that it wants; once for each want."""
-        torch = compat.require_torch()
+        """The inputs with as many features, or channels, as a first layer said that it wants, or with a length that is
+        a multiple of what the model said; once for each want."""
         text = str(error)
-        found = next(((axis, m) for axis, said in _MISFITS if (m := said.search(text))), None)
-        if found is None or text in self._mended:
+        if text in self._mended:
             return []
-        self._mended.add(text)
-        axis, now, wanted = found[0], int(found[1]["now"]), int(found[1]["wanted"])
-        for name, x in inputs.items():
-            if x.is_floating_point() and x.dim() > max(axis, 1) and x.shape[axis] == now:
-                shape = list(x.shape)
-                shape[axis] = wanted
-                again = torch.randn(shape, generator=torch.Generator().manual_seed(now))
-                return [dict(inputs) | {name: again}]
+        if "boolean mask" in text:
+            self._mended.add(text)
+            return [{n: x.bool() if n.endswith("mask") else x for n, x in inputs.items()}]
+        for axis, now, wanted in _misfits(text, inputs):
+            self._mended.add(text)
+            # Of several that it may mean, the last made is the first tried.
+            return [
+                dict(inputs) | {name: _at_extent(x, axis, wanted)}
+                for name, x in reversed(list(inputs.items()))
+                if x.dim() > max(axis, 1) and x.shape[axis] == now
+            ]
         return []
 
     def hopeless(self, inputs: Mapping[str, Any]) -> bool:
         why = self._why.get(self._form(inputs), [])
-        return len(why) > 1 and len(set(why)) == 1
+        return len(why) > 1 and len(set(why)) == 1 and "shape" not in why[0]
 
 
 def _plain_backbone(transformers: Any) -> Any:
@@ -636,6 +748,7 @@ def _configs(config: Any) -> Iterator[Any]:
 # ---- inputs
 
 BATCH, SEQUENCE, TARGET_SEQUENCE = 2, 16, 8
+_Maker: TypeAlias = Callable[[], Any]
 
 
 def _inputs(module: Any, seed: int) -> Iterator[dict[str, Any]]:
@@ -659,7 +772,7 @@ def _inputs(module: Any, seed: int) -> Iterator[dict[str, Any]]:
     if f"{main}_mask" in names and main in makers:
         makers.setdefault(f"{main}_mask", [])
     for name in required:
-        packed = "grid_thw" in required and not geometry.is_geometry(name)
+        packed = any(n.endswith("grid_thw") for n in required) and not geometry.is_geometry(name)
         if packed or name not in makers:
             shapes = _packed(config) if packed else _like(name, config)
             makers |= {name: [partial(_draw, name, s, config, generator) for s in shapes]} if shapes else {}
@@ -705,7 +818,7 @@ def _inputs(module: Any, seed: int) -> Iterator[dict[str, Any]]:
         tried.append(chosen)
         masks = {n: of for n in chosen if (of := _masked(n, chosen)) is not None}
         free = [n for n in chosen if n not in masks]
-        for combination in itertools.islice(itertools.product(*(makers[n] for n in free)), 12):
+        for combination in _combinations([makers[n] for n in free]):
             made = {n: make() for n, make in zip(free, combination, strict=True)}
             # A mask is as long as what it masks, along one axis or the other.
             for axis in (1, -1) if masks else (1,):
@@ -713,6 +826,14 @@ def _inputs(module: Any, seed: int) -> Iterator[dict[str, Any]]:
                     n: torch.ones(made[of].shape[0], made[of].shape[axis]).long() for n, of in masks.items()
                 }
                 yield {n: over[n] if n in over else made[n] for n in chosen}
+
+
+def _combinations(makers: Sequence[Sequence[_Maker]]) -> Iterator[tuple[_Maker, ...]]:
+    """One way to make each: of the same rank among its ways first (images that belong together are of one size), then
+    every way of each."""
+    for k in range(max(map(len, makers), default=0)) if len(makers) > 1 else ():
+        yield tuple(ways[min(k, len(ways) - 1)] for ways in makers)
+    yield from itertools.islice(itertools.product(*makers), 12)
 
 
 def _masked(name: str, among: Sequence[str]) -> str | None:
@@ -745,10 +866,12 @@ def _packed(config: Any) -> list[tuple[int, ...]]:
 
 #: (what a name that nobody knows ends in, the shapes of which known one it takes)
 _LIKENESS = (
-    (r"(^|_)images?$|pixel", "pixel_values"),
+    (r"(^|_)images?$|pixel|_masks$", "pixel_values"),
     (r"(^|_)mel$|features$|(^|_)audio$", "input_features"),
     (r"mask$", "attention_mask"),
-    (r"_ids$|_tokens$|_codes$", "input_ids"),
+    (r"_ids$|_tokens$|_codes$|_inputs$", "input_ids"),
+    (r"grid_thw$", "grid_thw"),
+    (r"merge_sizes$|_structure$", "merge_sizes"),
 )
 
 
@@ -793,7 +916,7 @@ def _first(config: Any, *names: str) -> Any:
 def _shapes(config: Any) -> dict[str, list[tuple[int, ...]]]:
     """Shapes to try, by input name."""
     b, s, t = BATCH, SEQUENCE, TARGET_SEQUENCE
-    side = _first(config, "image_size")
+    side = _first(config, "image_size", "max_img_size")
     if isinstance(side, Mapping):
         side = (side.get("height", 64), side.get("width", 64))
     if isinstance(side, list | tuple) and side:
@@ -802,7 +925,11 @@ def _shapes(config: Any) -> dict[str, list[tuple[int, ...]]]:
     sides += [(64, 64), (224, 224)]
     channels = _first(config, "num_channels", "in_channels", "in_chans")
     channels = channels if isinstance(channels, int) else 3
-    mel = _first(config, "num_mel_bins", "input_feat_per_channel", "feature_size", "input_dim", "num_filters")
+    mel = _first(
+        config,
+        *("num_mel_bins", "input_feat_per_channel", "feature_size", "input_dim", "num_filters"),
+        "input_feat_size",
+    )
     mel = mel if isinstance(mel, int) else 80
     source = _first(config, "max_source_positions")
     frames = [2 * source] if isinstance(source, int) else []
@@ -835,6 +962,7 @@ def _shapes(config: Any) -> dict[str, list[tuple[int, ...]]]:
         "pixel_values": (clips if frames_of else [])
         + [(b, channels, *x) for x in sides]
         + ([(b * video, channels, *x) for x in sides] if frames_of else clips)
+        + [(b, 2, channels, *x) for x in sides]  # two that are matched
         + [(b, s, channels * 16 * 16)],
         "pixel_values_videos": [(1, video, channels, *x) for x in sides],
         "pixel_mask": [(b, *x) for x in sides],
@@ -857,6 +985,7 @@ def _shapes(config: Any) -> dict[str, list[tuple[int, ...]]]:
         "pixel_attention_mask": [(b, s)],
         "spatial_shapes": [(b, 2)],
         "grid_thw": [(len(_GRID), 3)],
+        "merge_sizes": [(b,)],
         "visual_feats": [(b, 4, _first(config, "visual_feat_dim") or 2048)],
         "visual_pos": [(b, 4, 4)],
     }
@@ -873,15 +1002,17 @@ def _draw(name: str, shape: tuple[int, ...], config: Any, generator: Any) -> Any
     if name == "flattened_patches":  # each one's row and column come before its values
         at = torch.randint(0, 4, shape[:-1] + (2,), generator=generator).float()
         return torch.cat([at, torch.randn(shape[:-1] + (shape[-1] - 2,), generator=generator)], dim=-1)
-    if name == "grid_thw":
+    if name.endswith("grid_thw"):
         return torch.tensor(_GRID)
+    if re.search(r"merge_sizes$|_structure$", name):
+        return torch.ones(shape, dtype=torch.int64)
     if name == "spatial_shapes":
         return torch.full(shape, 4, dtype=torch.int64)
     if name in ("token_type_ids", "freq"):
         return torch.zeros(shape, dtype=torch.int64)
     if name == "timesteps":
         return torch.arange(shape[-1]).expand(shape).contiguous()
-    if name.endswith("_ids") or name == "inputs":
+    if re.search(r"(_ids|_tokens|_codes)$|(^|_)inputs$", name):
         return torch.randint(3, max(_smallest_vocabulary(config), 4), shape, generator=generator)
     return torch.randn(shape, generator=generator)
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Sizes", "attempts", "shrink"]
+__all__ = ["Sizes", "attempts", "meant", "shrink"]
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ _RULES: tuple[tuple[str, str, Callable[[Sizes], int]], ...] = (
     (r"(window_pattern|layer_interval|layer_group_size)$", "layers", lambda s: s.layers),
     (r"(^|_)n_layers?$|num_layers$|_layers$|^depth$|^num_blocks$|_per_block$", "layers", lambda s: s.layers),
     (r"^type_vocab|task_type_vocab", "keep", lambda s: 0),
-    (r"vocab_size", "vocab", lambda s: s.vocab),
+    (r"vocab_size|group_vocab$", "vocab", lambda s: s.vocab),
     (
         r"experts?_per_tok|^moe_k$|^top_?k(_experts)?$|selected_experts|moe_top_?k",
         "experts",
@@ -165,6 +165,12 @@ def _rule(name: str) -> tuple[str, Callable[[Sizes], int]] | None:
         if pattern.search(name):
             return group, size
     return None
+
+
+def meant(name: str, sizes: Sizes = Sizes()) -> int | None:
+    """The size that a field's name means, if it means one."""
+    found = _rule(name)
+    return (found[1](sizes) or None) if found is not None else None
 
 
 def shrink(
@@ -318,7 +324,8 @@ def _images(have: Mapping[str, Any], out: dict[str, Any], sizes: Sizes, without:
     if isinstance(image, int) and image > side:
         out["image_size"] = side
     elif isinstance(image, list | tuple) and all(isinstance(n, int) for n in image):
-        out["image_size"] = type(image)(side for _ in image)
+        short = min(image)
+        out["image_size"] = type(image)(side * max(n // short, 1) if short else n for n in image)
 
 
 def _lists(have: Mapping[str, Any], out: dict[str, Any], sizes: Sizes, without: frozenset[str]) -> None:
@@ -412,7 +419,7 @@ _UNFILLED = ("window", "window_size", "chunk_size", "head_dim", "lora_rank")
 #: Lists of layers' kinds that a model reads and its configuration may leave out.
 _KINDS = {"layer_types": ("conv", "full_attention"), "mlp_layer_types": ("dense", "sparse")}
 #: Names of lists of another configuration's layers.
-_LAYERS_OF = re.compile(r"feature_layers?$|select_layers?$")
+_LAYERS_OF = re.compile(r"feature_layers?$|select_layers?$|hook_ids$")
 #: Factors on depths that other fields hold.
 _MULTIPLES = re.compile(r"depth_(coefficient|multiplier|mult)$")
 #: Names of a model's width.
