@@ -1,0 +1,143 @@
+"""What a model's own code misses: fields of its configuration, and inputs that it may be called without."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from opwright.generator.program import models
+from opwright.generator.program.mending import Change, absent, agreeing, asked, changed
+
+torch = pytest.importorskip("torch")
+
+
+class Config:
+    """What all of transformers' configurations have."""
+
+    model_type = "toy"
+
+    def to_diff_dict(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+
+@dataclasses.dataclass
+class Attention(Config):
+    clip: float | None = None
+    budget: int | None = None
+    rope_parameters: dict[str, Any] | None = dataclasses.field(default_factory=dict)
+    layer_types: list[str] = dataclasses.field(default_factory=lambda: ["full", "near"])
+
+
+@dataclasses.dataclass
+class Whole(Config):
+    hidden_size: int = 8
+    dropout_rate: float = 0.1
+    attn_config: Any = dataclasses.field(default_factory=Attention)
+
+
+class Index:
+    def __init__(self, config: Any) -> None:
+        self.config = config
+        self.most = config.budget
+
+    def halved(self) -> int:
+        return self.most // 2  # type: ignore[no-any-return]
+
+    def kind(self) -> Any:
+        return self.config.rope_parameters["near"]
+
+
+def complaint(work: Any) -> Exception:
+    try:
+        work()
+    except Exception as error:
+        return error
+    raise AssertionError("it does not complain")
+
+
+def test_a_field_that_no_class_declares_is_another_configurations() -> None:
+    config = Whole()
+    (change,) = asked(complaint(lambda: config.attn_config.dropout_rate), config)
+    assert change == Change(Attention, "dropout_rate", 0.1)
+    kwargs = changed({}, config, change)
+    assert kwargs["attn_config"].dropout_rate == 0.1
+    assert not hasattr(config.attn_config, "dropout_rate")  # the one that was asked is left as it is
+
+
+def test_a_field_that_holds_nothing_is_filled_by_its_type() -> None:
+    config = Whole()
+    index = Index(config.attn_config)
+    assert list(asked(complaint(index.halved), config)) == [Change(Attention, "budget", 4)]
+    assert list(asked(complaint(lambda: -config.attn_config.clip), config)) == [
+        Change(Attention, "clip", 1.0)
+    ]
+
+
+def test_a_field_is_looked_for_where_its_meaning_is_known() -> None:
+    config = Whole()
+    assert list(asked(complaint(lambda: config.rope_theta), config)) == [Change(Whole, "rope_theta", 10000.0)]
+    assert not list(asked(complaint(lambda: config.anything_at_all), config))
+    assert not list(asked(complaint(lambda: 1 // 0), config))
+
+
+def test_what_is_said_of_all_layers_is_said_of_each_kind() -> None:
+    config = Whole()
+    config.attn_config.rope_parameters = {"rope_type": "default", "rope_theta": 5.0}
+    (change,) = asked(complaint(Index(config.attn_config).kind), config)
+    assert change.value == {k: {"rope_type": "default", "rope_theta": 5.0} for k in ("full", "near")}
+
+
+@pytest.mark.parametrize(
+    ("message", "want"),
+    [
+        ("`config.attn_config.budget=56` should match `config.patch=384`.", {"patch": 56}),
+        ("`attn_config.budget` (None) and `budget` (2) must be equal.", {"attn_config.budget": 2}),
+        (
+            "the config is missing required fields: ['index_heads', 'kv_heads'].",
+            {"index_heads": 4, "kv_heads": 2},
+        ),
+        ("it requires kv_heads=1.", {"kv_heads": 1}),
+    ],
+)
+def test_what_a_validation_says(message: str, want: dict[str, Any]) -> None:
+    kwargs = {"attn_config": Attention(budget=56 if "56" in message else None)}
+    found = agreeing(kwargs, message)
+    assert found is not None
+    said = {k: v for k, v in found.items() if k != "attn_config"}
+    if found["attn_config"].budget not in (None, 56):
+        said["attn_config.budget"] = found["attn_config"].budget
+    assert said == want and agreeing(kwargs, "hidden_size must be positive") is None
+
+
+class Told(torch.nn.Module):  # type: ignore[misc]
+    """Reads an input that it may be called without, and takes lengths that are multiples of 6 with a mask of bools."""
+
+    main_input_name = "input_values"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.config = Config()
+        self.config.hidden_size = 8  # type: ignore[attr-defined]
+
+    def forward(self, input_values: Any, encoder_hidden_states: Any = None, input_mask: Any = None) -> Any:
+        n = input_values.shape[1]
+        if n % 6:
+            raise ValueError(f"length {n} is not a multiple of 6")
+        return input_values.sum() + encoder_hidden_states.mean()
+
+
+def test_inputs_are_mended_by_what_the_model_says() -> None:
+    reasons: list[str] = []
+    inputs = models._accepted(Told(), 0, reasons, [])
+    assert inputs is not None and inputs.keys() == {"input_values", "encoder_hidden_states"}
+    assert inputs["input_values"].shape[1] % 6 == 0 and inputs["encoder_hidden_states"].shape[2] == 8
+    assert len(reasons) <= 4
+
+
+def test_what_was_none_is_named() -> None:
+    def f(x: Any, mask: Any = None) -> Any:
+        return x + mask.float()
+
+    assert absent(complaint(lambda: f(1))) == ["mask"]
