@@ -148,5 +148,6 @@ def table_row(op: BoundOp, symbol: str, dialect: str) -> dict[str, object]:
         "outputs": [{"name": t.name, "dtype": t.dtype.value, "aux": t.aux} for t in op.outputs],
         "rules": [{"text": r.text, "line": r.line} for r in op.rules],
         "inplace": dict(op.inplace),
+        "from_data": any(d.data for d in op.dims),
         "dialect": dialect,
     }

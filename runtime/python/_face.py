@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from . import ops
+from . import methods, ops
 from .aten import call_aten
 from .exceptions import (
     MissingKernelError,
@@ -49,6 +49,7 @@ __all__ = [
     "zeros",
 ]
 
+methods.install()
 Tensor: Any = core.Tensor
 tensor: Any = core.tensor
 from_dlpack: Any = core.from_dlpack

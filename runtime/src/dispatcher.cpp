@@ -22,6 +22,7 @@ OpEntry& Dispatcher::register_op(Signature signature) {
   std::lock_guard entry_lock(entry->mutex_);
   entry->signature = std::move(signature);
   entry->cache_.clear();
+  entry->generation.fetch_add(1);
   return *entry;
 }
 
@@ -60,6 +61,7 @@ void Dispatcher::set_miss_hook(MissHook hook) {
 void Dispatcher::forget(OpEntry& op) {
   std::lock_guard lock(op.mutex_);
   op.cache_.clear();
+  op.generation.fetch_add(1);
 }
 
 // ---- keys ----

@@ -2,6 +2,7 @@
 // May include: signature.h, tensor.h. Python enters only through the miss hook.
 // The path of a call is in docs/internals.md, "The call path".
 #pragma once
+#include <atomic>
 #include <forward_list>
 #include <functional>
 #include <memory>
@@ -60,9 +61,10 @@ using MissHook = std::function<std::vector<Resolution>(const std::vector<Request
 
 class OpEntry {
  public:
-  std::string name;     // never changes: calls that run without the GIL read it
-  Signature signature;  // read and replaced under the GIL only
-  std::string group;    // path of its spec; empty unless the op is local to a program
+  std::string name;                     // never changes: calls that run without the GIL read it
+  Signature signature;                  // read and replaced under the GIL only
+  std::string group;                    // path of its spec; empty unless the op is local to a program
+  std::atomic<uint32_t> generation{0};  // raised when its kernels are forgotten, or its signature replaced
 
  private:
   friend class Dispatcher;

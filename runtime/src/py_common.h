@@ -145,6 +145,12 @@ extern PyTypeObject TensorType;
 inline bool is_tensor(PyObject* object) { return Py_IS_TYPE(object, &TensorType); }
 inline ow::Tensor& tensor_of(PyObject* object) { return reinterpret_cast<TensorObject*>(object)->tensor; }
 PyObject* wrap(ow::Tensor t);
+// A dense tensor of unset values; small ones take the object and the memory of one that is gone. Throws.
+PyObject* new_tensor(ow::DType dtype, int32_t rank, const int64_t* sizes, const int64_t* strides, size_t bytes);
+void empty_tensor_pool();                           // gives those memories back to the allocator
+void set_tensor_pool(bool on);                      // off: memory comes from the allocator alone, which may poison it
+PyObject* py_extend(PyObject*, PyObject* members);  // members written in Python
+PyObject* py_set_parts(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* names);
 PyObject* py_empty(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* names);
 PyObject* py_full(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* names);
 PyObject* py_tensor(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* names);
@@ -154,6 +160,8 @@ int add_tensor_type(PyObject* module);
 // ---- ops and registry (py_ops.cpp) ----
 extern PyTypeObject OpType;
 PyObject* op_by_name(const char* name);  // bootstraps; new reference, or null with MissingKernelError set
+// `op` with arguments by position, as from Python.
+PyObject* call_op_object(PyObject* op, PyObject* const* args, Py_ssize_t n, PyObject* kwnames);
 ow::AttrValue attr_from(PyObject* value, const ow::AttrSpec& spec, const std::string& op);
 PyObject* attr_to(const ow::AttrValue& value, ow::AttrKind kind);
 PyObject* request_dict(const ow::Request& request);  // what a miss hook is given

@@ -31,6 +31,7 @@ PyObject* parallel_pointers(PyObject*, PyObject*) {
 }
 
 PyObject* memory_stats(PyObject*, PyObject*) {
+  empty_tensor_pool();  // what waits there is nobody's
   ow::AllocatorStats s = ow::allocator_stats();
   return Py_BuildValue("{s:L,s:L,s:L,s:L,s:L}", "allocated", static_cast<long long>(s.allocated), "reserved",
                        static_cast<long long>(s.reserved), "peak", static_cast<long long>(s.peak), "allocations",
@@ -38,11 +39,13 @@ PyObject* memory_stats(PyObject*, PyObject*) {
 }
 
 PyObject* reset_peak(PyObject*, PyObject*) {
+  empty_tensor_pool();
   ow::allocator_reset_peak();
   Py_RETURN_NONE;
 }
 
 PyObject* empty_cache(PyObject*, PyObject*) {
+  empty_tensor_pool();
   ow::allocator_empty_cache();
   Py_RETURN_NONE;
 }
@@ -51,13 +54,16 @@ PyObject* set_poison(PyObject*, PyObject* value) {
   int on = PyObject_IsTrue(value);
   if (on < 0) return nullptr;
   ow::allocator_set_poison(on != 0);
+  set_tensor_pool(on == 0);  // memory of the pool is not fresh
   Py_RETURN_NONE;
 }
 
 PyObject* configure(PyObject*, PyObject* text) {
   return guarded([&]() -> PyObject* {
     ow::ThreadPool::instance();  // reads OPWRIGHT_NUM_THREADS
-    ow::allocator_configure(utf8(text, "conf").c_str());
+    std::string conf = utf8(text, "conf");
+    ow::allocator_configure(conf.c_str());
+    if (conf.find("poison:1") != std::string::npos) set_tensor_pool(false);
     Py_RETURN_NONE;
   });
 }
@@ -77,6 +83,11 @@ PyMethodDef kFunctions[] = {
      "tensor(data, dtype=None) -> a copy of nested lists, a number or an array.\n\nFloats become f32, ints i64, "
      "complex c64."},
     {"from_dlpack", py_from_dlpack, METH_O, "from_dlpack(x) -> the memory of x, not copied."},
+    {"extend_tensor", py_extend, METH_O,
+     "extend_tensor({name: member}): members of Tensor that are written in Python."},
+    {"set_tensor_parts", method(py_set_parts), METH_FASTCALL | METH_KEYWORDS,
+     "set_tensor_parts(getitem=, setitem=, repr=, another_way=): what subscripts that are no views, assignments, "
+     "printing, and operators on what their op does not take call."},
     {"num_threads", num_threads, METH_NOARGS, "Threads that kernels may use."},
     {"set_num_threads", set_num_threads, METH_O, "set_num_threads(n): not while an op runs."},
     {"parallel_pointers", parallel_pointers, METH_NOARGS,

@@ -1,6 +1,7 @@
 // The Python side of the dispatcher: the Op type (vectorcall), registration, and the bridge to the miss hook.
 // What a signature, a request and an answer hold: docs/internals.md, "The call path".
 #include "py_common.h"
+#include "py_fast.h"
 
 #include <cmath>
 #include <forward_list>
@@ -153,6 +154,7 @@ namespace {
 struct OpObject {
   PyObject_HEAD OpEntry* entry;
   vectorcallfunc vectorcall;
+  ShortCalls* fast;
 };
 
 OpEntry& entry_of(PyObject* self) { return *reinterpret_cast<OpObject*>(self)->entry; }
@@ -312,7 +314,9 @@ PyObject* call_op(OpEntry& op, PyObject* const* args, Py_ssize_t n, PyObject* kw
 }
 
 PyObject* vectorcall(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
-  return guarded([&] { return call_op(entry_of(self), args, PyVectorcall_NARGS(nargsf), kwnames, false); });
+  Py_ssize_t n = PyVectorcall_NARGS(nargsf);
+  if (PyObject* done = reinterpret_cast<OpObject*>(self)->fast->call(args, n, kwnames)) return done;
+  return guarded([&] { return call_op(entry_of(self), args, n, kwnames, false); });
 }
 
 PyObject* method_all(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
@@ -407,6 +411,7 @@ PyObject* object_of(OpEntry& entry) {
   if (made == nullptr) throw PyRaised{};
   made->entry = &entry;
   made->vectorcall = vectorcall;
+  made->fast = new ShortCalls(&entry);  // as long as the op, which is for ever
   Ref held(reinterpret_cast<PyObject*>(made));
   checked_status(PyDict_SetItemString(op_objects, name.c_str(), held.get()));
   return held.release();
@@ -590,6 +595,10 @@ PyMethodDef kFunctions[] = {
 }  // namespace
 
 OW_PYTHON_TYPE(OpType);
+
+PyObject* call_op_object(PyObject* op, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  return vectorcall(op, args, static_cast<size_t>(n), kwnames);
+}
 
 PyObject* op_by_name(const char* name) {
   PyObject* known = op_objects == nullptr ? nullptr : PyDict_GetItemString(op_objects, name);

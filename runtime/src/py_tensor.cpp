@@ -1,12 +1,13 @@
 // The Python type `Tensor`: views, exchange with NumPy and DLPack, operators through the ops of the same meaning.
-// To add a view: a function in tensor.h, a method here, a row in kMethods. Operators: a row in kOperators.
+// What is written in Python (methods.py, indexing.py, printing.py) is handed in by `extend_tensor` and `set_tensor_parts`.
+// To add a view: a function in tensor.h, a method here, a row in kMethods. Operators: OW_BINARY and the slot's table.
 #include "py_common.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstdio>
 #include <memory>
+#include <string_view>
 
+#include "allocator.h"
 #include "dlpack.h"
 #include "threads.h"
 
@@ -28,12 +29,98 @@ PyObject* wrap(Tensor t) {
 
 namespace {
 
+// Small tensors that are gone, with their memory, by its size class: the next result takes them as they are. Under the
+// GIL. Those that wait count as allocated; memory_stats() and empty_cache() give them back first.
+class Pool {
+ public:
+  bool on = true;
+
+  TensorObject* take(size_t bytes) {
+    size_t size = ow::rounded_size(bytes);
+    if (size > kBytes) return nullptr;
+    Shelf& shelf = shelves_[size / ow::kAlignment];
+    TensorObject* taken = shelf.first;
+    if (taken == nullptr) return nullptr;
+    shelf.first = next(taken);
+    --shelf.count;
+    return taken;
+  }
+  bool put(TensorObject* object) {
+    const Tensor& t = object->tensor;
+    if (!on || !t.storage || t.storage->bytes() > kBytes || t.storage->borrowed() || !t.storage->sole()) return false;
+    size_t size = ow::rounded_size(t.storage->bytes());
+    if (size > kBytes) return false;
+    Shelf& shelf = shelves_[size / ow::kAlignment];
+    if (shelf.count == kKept) return false;
+    object->weakrefs = reinterpret_cast<PyObject*>(shelf.first);
+    shelf.first = object;
+    ++shelf.count;
+    return true;
+  }
+  void drain() {
+    for (Shelf& shelf : shelves_) {
+      while (shelf.first != nullptr) {
+        TensorObject* gone = shelf.first;
+        shelf.first = next(gone);
+        gone->tensor.~Tensor();
+        PyObject_Free(gone);
+      }
+      shelf.count = 0;
+    }
+  }
+
+ private:
+  static constexpr size_t kBytes = 4096;
+  static constexpr int kKept = 8;
+  struct Shelf {
+    TensorObject* first = nullptr;  // the next one lies in `weakrefs`
+    int count = 0;
+  };
+  static TensorObject* next(TensorObject* object) { return reinterpret_cast<TensorObject*>(object->weakrefs); }
+  Shelf shelves_[kBytes / ow::kAlignment + 1];
+} pool;
+
 void dealloc(PyObject* self) {
   auto* object = reinterpret_cast<TensorObject*>(self);
   if (object->weakrefs != nullptr) PyObject_ClearWeakRefs(self);
+  if (pool.put(object)) return;
   object->tensor.~Tensor();
   PyObject_Free(self);
 }
+
+}  // namespace
+
+PyObject* new_tensor(DType dtype, int32_t rank, const int64_t* sizes, const int64_t* strides, size_t bytes) {
+  TensorObject* made = pool.take(bytes);
+  if (made != nullptr) {
+    PyObject_Init(reinterpret_cast<PyObject*>(made), &TensorType);
+    made->tensor.storage->renew(bytes);
+  } else {
+    ow::StoragePtr storage = ow::new_storage(bytes);
+    made = PyObject_New(TensorObject, &TensorType);
+    if (made == nullptr) throw PyRaised{};
+    new (&made->tensor) Tensor;
+    made->tensor.storage = std::move(storage);
+  }
+  made->weakrefs = nullptr;
+  Tensor& t = made->tensor;
+  t.dtype = dtype;
+  t.rank = rank;
+  t.offset = 0;
+  for (int32_t k = 0; k < rank; ++k) {
+    t.sizes[k] = sizes[k];
+    t.strides[k] = strides[k];
+  }
+  return reinterpret_cast<PyObject*>(made);
+}
+
+void empty_tensor_pool() { pool.drain(); }
+void set_tensor_pool(bool on) {
+  pool.on = on;
+  pool.drain();
+}
+
+namespace {
 
 PyObject* tuple_of(const int64_t* values, int32_t n) {
   Ref out = checked(PyTuple_New(n));
@@ -65,6 +152,7 @@ PyObject* get_strides(PyObject* self, void*) {
 PyObject* get_dtype(PyObject* self, void*) { return PyUnicode_FromString(ow::dtype_name(tensor_of(self).dtype)); }
 PyObject* get_ndim(PyObject* self, void*) { return PyLong_FromLong(tensor_of(self).rank); }
 PyObject* get_size(PyObject* self, void*) { return PyLong_FromLongLong(tensor_of(self).numel()); }
+PyObject* get_itemsize(PyObject* self, void*) { return PyLong_FromSize_t(ow::item_size(tensor_of(self).dtype)); }
 PyObject* get_nbytes(PyObject* self, void*) { return PyLong_FromLongLong(tensor_of(self).nbytes()); }
 PyObject* get_offset(PyObject* self, void*) { return PyLong_FromLongLong(tensor_of(self).offset); }
 PyObject* get_version(PyObject* self, void*) { return PyLong_FromUnsignedLong(tensor_of(self).storage->version()); }
@@ -76,6 +164,14 @@ PyObject* get_transposed(PyObject* self, void*) {
     Sizes axes;
     for (int32_t k = t.rank - 1; k >= 0; --k) axes.push_back(k);
     return wrap(ow::permute(t, axes.data(), t.rank));
+  });
+}
+
+PyObject* get_matrix_transposed(PyObject* self, void*) {
+  return guarded([&] {
+    const Tensor& t = tensor_of(self);
+    if (t.rank < 2) fail(ErrorKind::Value, "mT: a tensor of rank ", t.rank, " holds no matrices; rank 2 is wanted");
+    return wrap(ow::transpose(t, -2, -1));
   });
 }
 
@@ -107,12 +203,14 @@ PyGetSetDef kGetSet[] = {
     {"dtype", get_dtype, nullptr, "The dtype's name: 'f32', 'i64', ...", nullptr},
     {"ndim", get_ndim, nullptr, "The rank.", nullptr},
     {"size", get_size, nullptr, "The number of elements.", nullptr},
+    {"itemsize", get_itemsize, nullptr, "Bytes of an element.", nullptr},
     {"nbytes", get_nbytes, nullptr, "Bytes of all elements.", nullptr},
     {"offset", get_offset, nullptr, "Elements between the start of the storage and the first element.", nullptr},
     {"version", get_version, nullptr, "How often the storage was written through `out=` or copy_.", nullptr},
     {"readonly", get_readonly, nullptr, "Whether the memory may not be written.", nullptr},
     {"device", get_device, nullptr, "Where the memory is: 'cpu'.", nullptr},
     {"T", get_transposed, nullptr, "All axes reversed, a view.", nullptr},
+    {"mT", get_matrix_transposed, nullptr, "The last two axes swapped, a view.", nullptr},
     {"__array_interface__", get_array_interface, nullptr, "NumPy's array interface.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
@@ -226,56 +324,16 @@ PyObject* method_tolist(PyObject* self, PyObject*) {
   return guarded([&] { return tensor_to_list(tensor_of(self)); });
 }
 
-std::string number_text(const ow::Scalar& value, DType dtype) {
-  char text[64];
-  auto floating = [&](double v) {
-    std::snprintf(text, sizeof text, dtype == DType::F64 || dtype == DType::C128 ? "%.10g" : "%.6g", v);
-    std::string out = text;
-    if (std::isfinite(v) && out.find_first_of(".e") == std::string::npos) out += '.';
-    return out;
-  };
-  switch (value.kind) {
-    case ow::Scalar::Kind::Bool:
-      return value.i != 0 ? "True" : "False";
-    case ow::Scalar::Kind::Int:
-      return std::to_string(value.i);
-    case ow::Scalar::Kind::Float:
-      return floating(value.z.real());
-    case ow::Scalar::Kind::Complex:
-      break;
-  }
-  return floating(value.z.real()) + (std::signbit(value.z.imag()) ? "-" : "+") + floating(std::fabs(value.z.imag())) +
-         "j";
-}
+// ---- what is written in Python ----
 
-void print_level(const Tensor& t, int32_t axis, const char* at, bool shorten, std::string& out) {
-  if (axis == t.rank) {
-    out += number_text(ow::load_scalar(at, t.dtype), t.dtype);
-    return;
-  }
-  constexpr int64_t kEdge = 3;
-  out += '[';
-  for (int64_t k = 0; k < t.sizes[axis]; ++k) {
-    if (k > 0) out += axis + 1 == t.rank ? ", " : ",\n " + std::string(static_cast<size_t>(axis) + 7, ' ');
-    if (shorten && t.sizes[axis] > 2 * kEdge && k == kEdge) {
-      out += "...";
-      k = t.sizes[axis] - kEdge - 1;
-      continue;
-    }
-    print_level(t, axis + 1, at + k * t.strides[axis] * static_cast<int64_t>(ow::item_size(t.dtype)), shorten, out);
-  }
-  out += ']';
-}
+PyObject* get_part = nullptr;    // (tensor, key): a subscript that is no view
+PyObject* set_part = nullptr;    // (tensor, key, value): the same, assigned to
+PyObject* print_part = nullptr;  // (tensor): its text
+PyObject* other_part = nullptr;  // (op's name, arguments, {}): what an operator's op does not take, or NotImplemented
 
 PyObject* repr(PyObject* self) {
-  return guarded([&] {
-    const Tensor& t = tensor_of(self);
-    std::string out = "tensor(";
-    print_level(t, 0, t.data(), t.numel() > 1000, out);
-    if (t.numel() == 0) out += ", shape=" + ow::shape_text(t.sizes, t.rank);
-    out += std::string(", ") + ow::dtype_name(t.dtype) + ")";
-    return PyUnicode_FromStringAndSize(out.data(), static_cast<Py_ssize_t>(out.size()));
-  });
+  if (print_part != nullptr) return PyObject_CallOneArg(print_part, self);
+  return guarded([&] { return PyUnicode_FromFormat("tensor(<%s>)", ow::signature_text(tensor_of(self)).c_str()); });
 }
 
 int truth(PyObject* self) {
@@ -398,35 +456,64 @@ Tensor apply_item(const Tensor& t, PyObject* item, int32_t* axis) {
   return ow::select(t, *axis, int_from(item, "index"));
 }
 
+// An int, or what stands for one: a NumPy integer, an integer tensor of rank 0.
+bool is_position(PyObject* part) {
+  if (PyLong_CheckExact(part)) return true;
+  if (PyBool_Check(part) || !PyIndex_Check(part)) return false;
+  if (is_tensor(part)) {
+    const Tensor& t = tensor_of(part);
+    return t.rank == 0 && t.dtype != DType::Bool && ow::is_integral(t.dtype);
+  }
+  Ref number(PyNumber_Index(part));  // arrays have the method, and refuse
+  if (!number) PyErr_Clear();
+  return static_cast<bool>(number);
+}
+
+// The view that a subscript of ints, slices, None and ... names; false where something else stands in it.
+bool view_of(const Tensor& whole, PyObject* key, Tensor* out) {
+  bool tuple = PyTuple_Check(key);
+  Py_ssize_t n = tuple ? PyTuple_GET_SIZE(key) : 1;
+  auto item = [&](Py_ssize_t k) { return tuple ? PyTuple_GET_ITEM(key, k) : key; };
+  int32_t used = 0, ellipses = 0;
+  for (Py_ssize_t k = 0; k < n; ++k) {
+    PyObject* part = item(k);
+    if (part == Py_Ellipsis)
+      ++ellipses;
+    else if (PySlice_Check(part) || is_position(part))
+      ++used;
+    else if (part != Py_None)
+      return false;
+  }
+  if (ellipses > 1) fail(ErrorKind::Index, "an index holds ... more than once");
+  if (used > whole.rank) fail(ErrorKind::Index, "too many indices: ", used, " for rank ", whole.rank);
+  Tensor t = whole;
+  int32_t axis = 0, skip = t.rank - used;
+  for (Py_ssize_t k = 0; k < n; ++k) {
+    if (item(k) == Py_Ellipsis)
+      axis += skip;
+    else
+      t = apply_item(t, item(k), &axis);
+  }
+  *out = std::move(t);
+  return true;
+}
+
 PyObject* subscript(PyObject* self, PyObject* key) {
-  return guarded([&] {
-    Tensor t = tensor_of(self);
-    bool tuple = PyTuple_Check(key);
-    Py_ssize_t n = tuple ? PyTuple_GET_SIZE(key) : 1;
-    auto item = [&](Py_ssize_t k) { return tuple ? PyTuple_GET_ITEM(key, k) : key; };
-    int32_t used = 0, ellipses = 0;
-    for (Py_ssize_t k = 0; k < n; ++k) {
-      PyObject* part = item(k);
-      if (part == Py_Ellipsis)
-        ++ellipses;
-      else if (part != Py_None)
-        ++used;
-      bool simple = part == Py_Ellipsis || part == Py_None || PySlice_Check(part) ||
-                    (PyIndex_Check(part) && !PyBool_Check(part) && !(is_tensor(part) && tensor_of(part).rank > 0));
-      if (!simple)
-        fail(ErrorKind::Type, "ints, slices, None and ... index a Tensor, not ", Py_TYPE(part)->tp_name,
-             "; for indices in a tensor use an op");
-    }
-    if (ellipses > 1) fail(ErrorKind::Index, "an index holds ... more than once");
-    if (used > t.rank) fail(ErrorKind::Index, "too many indices: ", used, " for rank ", t.rank);
-    int32_t axis = 0, skip = t.rank - used;
-    for (Py_ssize_t k = 0; k < n; ++k) {
-      if (item(k) == Py_Ellipsis)
-        axis += skip;
-      else
-        t = apply_item(t, item(k), &axis);
-    }
-    return wrap(std::move(t));
+  return guarded([&]() -> PyObject* {
+    Tensor view;
+    if (view_of(tensor_of(self), key, &view)) return wrap(std::move(view));
+    if (get_part == nullptr)
+      fail(ErrorKind::Type, "ints, slices, None and ... index a Tensor before the face is loaded");
+    return PyObject_CallFunctionObjArgs(get_part, self, key, nullptr);
+  });
+}
+
+int assign_subscript(PyObject* self, PyObject* key, PyObject* value) {
+  return guarded_int([&] {
+    if (value == nullptr) fail(ErrorKind::Type, "elements of a tensor cannot be deleted");
+    if (set_part == nullptr) fail(ErrorKind::Type, "nothing is assigned to before the face is loaded");
+    checked(PyObject_CallFunctionObjArgs(set_part, self, key, value, nullptr));
+    return 0;
   });
 }
 
@@ -450,43 +537,153 @@ bool takes_part(PyObject* object) {
   return PyObject_HasAttrString(type, "__array_struct__") != 0 || PyObject_HasAttrString(type, "__dlpack__") != 0;
 }
 
-PyObject* call_named(const char* name, PyObject* const* args, size_t n) {
-  Ref op(op_by_name(name));
-  if (!op) return nullptr;
-  return PyObject_Vectorcall(op.get(), args, n, nullptr);
+// An operator's op: looked up once, for an op object lives as long as the process.
+struct Operator {
+  const char* name;
+  bool vectors = false;  // takes tensors of rank 1, which its op does not
+  PyObject* op = nullptr;
+
+  PyObject* call(PyObject* const* args, Py_ssize_t n, PyObject* kwnames = nullptr) {
+    if (op == nullptr) {
+      op = op_by_name(name);
+      if (op == nullptr) return nullptr;
+    }
+    bool other = false;
+    for (Py_ssize_t k = 0; k < n; ++k) other = other || other_way_first(args[k]);
+    PyObject* out = nullptr;
+    if (other && kwnames == nullptr) {
+      out = another_way(args, n);
+      if (out != Py_NotImplemented) return out;
+      Py_DECREF(out);
+    }
+    out = call_op_object(op, args, n, kwnames);
+    if (out != nullptr || other || kwnames != nullptr || !PyErr_ExceptionMatches(PyExc_TypeError)) return out;
+    PyObject *type, *value, *trace;  // an array of another kind, say, whose dtype was not looked at
+    PyErr_Fetch(&type, &value, &trace);
+    out = another_way(args, n);
+    if (out != Py_NotImplemented) {
+      Py_XDECREF(type);
+      Py_XDECREF(value);
+      Py_XDECREF(trace);
+      return out;
+    }
+    Py_DECREF(out);
+    PyErr_Restore(type, value, trace);
+    return nullptr;
+  }
+  PyObject* binary(PyObject* a, PyObject* b) {
+    if (!takes_part(a) || !takes_part(b)) Py_RETURN_NOTIMPLEMENTED;
+    PyObject* args[] = {a, b};
+    return call(args, 2);
+  }
+
+ private:
+  bool other_way_first(PyObject* arg) const {
+    if (!is_tensor(arg)) return PyComplex_Check(arg);
+    return ow::is_complex(tensor_of(arg).dtype) || (vectors && tensor_of(arg).rank < 2);
+  }
+  PyObject* another_way(PyObject* const* args, Py_ssize_t n) const {
+    if (other_part == nullptr) Py_RETURN_NOTIMPLEMENTED;
+    Ref given(PyTuple_New(n));
+    if (!given) return nullptr;
+    for (Py_ssize_t k = 0; k < n; ++k) PyTuple_SET_ITEM(given.get(), k, Py_NewRef(args[k]));
+    return PyObject_CallFunction(other_part, "sO{}", name, given.get());
+  }
+};
+
+int category(DType t) { return t == DType::Bool ? 0 : ow::is_integral(t) ? 1 : ow::is_complex(t) ? 3 : 2; }
+
+// Whether a call's result is of the dtype of `t`: then it is written to its memory at once.
+bool keeps_dtype(const Tensor& t, PyObject* other) {
+  if (is_tensor(other)) return tensor_of(other).dtype == t.dtype;
+  ow::Scalar number;
+  return scalar_from(other, &number) && category(number.natural_dtype()) <= category(t.dtype);
 }
 
-PyObject* binary(const char* name, PyObject* a, PyObject* b) {
-  if (!takes_part(a) || !takes_part(b)) Py_RETURN_NOTIMPLEMENTED;
-  PyObject* args[] = {a, b};
-  return call_named(name, args, 2);
+// `a += b`: in the memory of `a`, whose dtype must hold numbers of the result's kind.
+PyObject* in_place(Operator& op, bool integral, PyObject* self, PyObject* other) {
+  if (!takes_part(other)) Py_RETURN_NOTIMPLEMENTED;
+  return guarded([&]() -> PyObject* {
+    static PyObject* out_name = Py_BuildValue("(s)", "out");
+    PyObject* args[] = {self, other, self};
+    const Tensor& t = tensor_of(self);
+    if (category(t.dtype) >= (integral ? 1 : 2) && keeps_dtype(t, other)) {
+      Ref same = checked(op.call(args, 2, out_name));
+      return same.release();
+    }
+    Ref made = checked(op.call(args, 2));
+    if (!is_tensor(made.get())) return made.release();
+    const Tensor& result = tensor_of(made.get());
+    if (!result.same_shape(t))
+      fail(ErrorKind::Value, op.name, ": a result of shape ", ow::shape_text(result.sizes, result.rank),
+           " does not fit into ", ow::shape_text(t.sizes, t.rank), ", which is written in place");
+    if (category(result.dtype) > category(t.dtype))
+      fail(ErrorKind::Type, op.name, ": a result of ", ow::dtype_name(result.dtype), " cannot be written in place as ",
+           ow::dtype_name(t.dtype));
+    checked(PyObject_CallMethod(self, "copy_", "O", made.get()));
+    return Py_NewRef(self);
+  });
 }
 
-#define OW_BINARY(function, op) \
-  PyObject* function(PyObject* a, PyObject* b) { return binary(op, a, b); }
-OW_BINARY(op_add, "add")
-OW_BINARY(op_sub, "sub")
-OW_BINARY(op_mul, "mul")
-OW_BINARY(op_div, "div")
-OW_BINARY(op_floor_divide, "floor_divide")
-OW_BINARY(op_remainder, "remainder")
-OW_BINARY(op_matmul, "matmul")
-OW_BINARY(op_and, "bitwise_and")
-OW_BINARY(op_or, "bitwise_or")
-OW_BINARY(op_xor, "bitwise_xor")
+#define OW_BINARY(function, op_name, integral)                                                   \
+  Operator operator_##function{op_name, std::string_view(op_name) == "matmul"};                  \
+  PyObject* op_##function(PyObject* a, PyObject* b) { return operator_##function.binary(a, b); } \
+  [[maybe_unused]] PyObject* in_place_##function(PyObject* a, PyObject* b) {                     \
+    return in_place(operator_##function, integral, a, b);                                        \
+  }
+OW_BINARY(add, "add", true)
+OW_BINARY(subtract, "sub", true)
+OW_BINARY(multiply, "mul", true)
+OW_BINARY(true_divide, "div", false)
+OW_BINARY(floor_divide, "floor_divide", true)
+OW_BINARY(remainder, "remainder", true)
+OW_BINARY(matrix_multiply, "matmul", true)
+OW_BINARY(and, "bitwise_and", true)
+OW_BINARY(or, "bitwise_or", true)
+OW_BINARY(xor, "bitwise_xor", true)
+OW_BINARY(lshift, "bitwise_left_shift", true)
+OW_BINARY(rshift, "bitwise_right_shift", true)
 #undef OW_BINARY
-PyObject* op_pow(PyObject* a, PyObject* b, PyObject* modulus) {
+
+Operator operator_pow{"pow"};
+PyObject* op_power(PyObject* a, PyObject* b, PyObject* modulus) {
   if (modulus != Py_None) Py_RETURN_NOTIMPLEMENTED;
-  return binary("pow", a, b);
+  return operator_pow.binary(a, b);
 }
-PyObject* op_neg(PyObject* a) { return call_named("neg", &a, 1); }
-PyObject* op_abs(PyObject* a) { return call_named("abs", &a, 1); }
-PyObject* op_not(PyObject* a) { return call_named("bitwise_not", &a, 1); }
+PyObject* in_place_power(PyObject* a, PyObject* b, PyObject* modulus) {
+  if (modulus != Py_None) Py_RETURN_NOTIMPLEMENTED;
+  return in_place(operator_pow, true, a, b);
+}
+PyObject* op_divmod(PyObject* a, PyObject* b) {
+  Ref quotient(op_floor_divide(a, b));
+  if (!quotient || quotient.get() == Py_NotImplemented) return quotient.release();
+  Ref rest(op_remainder(a, b));
+  return rest ? PyTuple_Pack(2, quotient.get(), rest.get()) : nullptr;
+}
+
+#define OW_UNARY(function, op_name)      \
+  Operator operator_##function{op_name}; \
+  PyObject* op_##function(PyObject* a) { return operator_##function.call(&a, 1); }
+OW_UNARY(negative, "neg")
+OW_UNARY(absolute, "abs")
+OW_UNARY(invert, "bitwise_not")
+#undef OW_UNARY
 PyObject* op_positive(PyObject* a) { return Py_NewRef(a); }
 
 PyObject* compare(PyObject* a, PyObject* b, int which) {
-  static constexpr const char* kNames[] = {"lt", "le", "eq", "ne", "gt", "ge"};  // in the order of Py_LT ...
-  return binary(kNames[which], a, b);
+  static Operator operators[] = {{"lt"}, {"le"}, {"eq"}, {"ne"}, {"gt"}, {"ge"}};  // in the order of Py_LT ...
+  return operators[which].binary(a, b);
+}
+
+// `value in x`: whether any element equals it.
+int contains(PyObject* self, PyObject* value) {
+  static Operator any{"any"};
+  Ref same(compare(self, value, Py_EQ));
+  if (!same) return -1;
+  if (same.get() == Py_NotImplemented) return 0;
+  PyObject* args[] = {same.get()};
+  Ref found(any.call(args, 1));
+  return found ? PyObject_IsTrue(found.get()) : -1;
 }
 
 PyNumberMethods number_methods;
@@ -531,28 +728,45 @@ OW_PYTHON_TYPE(TensorType);
 
 int add_tensor_type(PyObject* module) {
   number_methods.nb_add = op_add;
-  number_methods.nb_subtract = op_sub;
-  number_methods.nb_multiply = op_mul;
-  number_methods.nb_true_divide = op_div;
+  number_methods.nb_inplace_add = in_place_add;
+  number_methods.nb_subtract = op_subtract;
+  number_methods.nb_inplace_subtract = in_place_subtract;
+  number_methods.nb_multiply = op_multiply;
+  number_methods.nb_inplace_multiply = in_place_multiply;
+  number_methods.nb_true_divide = op_true_divide;
+  number_methods.nb_inplace_true_divide = in_place_true_divide;
   number_methods.nb_floor_divide = op_floor_divide;
+  number_methods.nb_inplace_floor_divide = in_place_floor_divide;
   number_methods.nb_remainder = op_remainder;
-  number_methods.nb_matrix_multiply = op_matmul;
-  number_methods.nb_power = op_pow;
-  number_methods.nb_negative = op_neg;
-  number_methods.nb_positive = op_positive;
-  number_methods.nb_absolute = op_abs;
-  number_methods.nb_invert = op_not;
+  number_methods.nb_inplace_remainder = in_place_remainder;
+  number_methods.nb_power = op_power;
+  number_methods.nb_inplace_power = in_place_power;
   number_methods.nb_and = op_and;
+  number_methods.nb_inplace_and = in_place_and;
   number_methods.nb_or = op_or;
+  number_methods.nb_inplace_or = in_place_or;
   number_methods.nb_xor = op_xor;
+  number_methods.nb_inplace_xor = in_place_xor;
+  number_methods.nb_lshift = op_lshift;
+  number_methods.nb_inplace_lshift = in_place_lshift;
+  number_methods.nb_rshift = op_rshift;
+  number_methods.nb_inplace_rshift = in_place_rshift;
+  number_methods.nb_matrix_multiply = op_matrix_multiply;
+  number_methods.nb_divmod = op_divmod;
+  number_methods.nb_negative = op_negative;
+  number_methods.nb_positive = op_positive;
+  number_methods.nb_absolute = op_absolute;
+  number_methods.nb_invert = op_invert;
   number_methods.nb_bool = truth;
   number_methods.nb_float = as_float;
   number_methods.nb_int = as_int;
   number_methods.nb_index = as_index;
   sequence_methods.sq_length = length;
   sequence_methods.sq_item = sequence_item;
+  sequence_methods.sq_contains = contains;
   mapping_methods.mp_length = length;
   mapping_methods.mp_subscript = subscript;
+  mapping_methods.mp_ass_subscript = assign_subscript;
   TensorType.tp_name = "opwright.Tensor";
   TensorType.tp_doc =
       "An n-dimensional array: dtype, extents and strides over shared memory. Made by tensor, empty, zeros, "
@@ -574,6 +788,26 @@ int add_tensor_type(PyObject* module) {
   if (PyDict_SetItemString(TensorType.tp_dict, "__array_ufunc__", Py_None) < 0) return -1;
   PyType_Modified(&TensorType);
   return PyModule_AddObjectRef(module, "Tensor", reinterpret_cast<PyObject*>(&TensorType));
+}
+
+PyObject* py_extend(PyObject*, PyObject* members) {
+  if (!PyDict_Check(members)) {
+    PyErr_SetString(PyExc_TypeError, "extend_tensor: a dict of members is wanted");
+    return nullptr;
+  }
+  if (PyDict_Update(TensorType.tp_dict, members) < 0) return nullptr;
+  PyType_Modified(&TensorType);
+  Py_RETURN_NONE;
+}
+
+PyObject* py_set_parts(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* names) {
+  return guarded([&]() -> PyObject* {
+    PyObject* given[4];
+    parse_args("set_tensor_parts", args, n, names, {"getitem", "setitem", "repr", "another_way"}, 4, given);
+    PyObject** parts[] = {&get_part, &set_part, &print_part, &other_part};
+    for (int k = 0; k < 4; ++k) Py_XSETREF(*parts[k], Py_NewRef(given[k]));
+    Py_RETURN_NONE;
+  });
 }
 
 // ---- makers ----

@@ -150,6 +150,7 @@ Row Row::from_json(const Json& json, const std::string& where) {
   row.symbol = json.at("symbol", where).as_string(where);
   if (const Json* key = json.find("key"))
     if (const Json* ranks = key->find("ranks")) row.ranked = !ranks->as_object(where).empty();
+  if (const Json* data = json.find("from_data")) row.from_data = data->as_bool(where);
   for (const Json& item : json.at("inputs", where).as_array(where)) {
     Input input{item.at("name", where).as_string(where), std::nullopt, flag(item, "list", where),
                 flag(item, "optional", where)};

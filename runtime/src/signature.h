@@ -86,7 +86,8 @@ struct Row {
   };
 
   std::string op, symbol;
-  bool ranked = false;  // the kernel holds for some ranks only
+  bool ranked = false;    // the kernel holds for some ranks only
+  bool from_data = true;  // `infer` may read the inputs' elements, not their shapes alone
   std::vector<Input> inputs;
   std::vector<Attr> attrs;
   std::vector<Output> outputs;

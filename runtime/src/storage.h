@@ -24,6 +24,15 @@ class Storage {
   uint32_t version() const { return version_.load(std::memory_order_relaxed); }
   void bump_version() { version_.fetch_add(1, std::memory_order_relaxed); }
 
+  bool sole() const { return refs_.load(std::memory_order_acquire) == 1; }
+  // Owned memory that nobody else holds serves as that of another tensor, of an extent of the same size class. What was
+  // remembered of it by its version is stale.
+  void renew(size_t bytes) {
+    bytes_ = bytes;
+    bump_sole();
+  }
+  void bump_sole() { version_.store(version() + 1, std::memory_order_relaxed); }
+
   void retain() { refs_.fetch_add(1, std::memory_order_relaxed); }
   void release() {
     if (refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) destroy();

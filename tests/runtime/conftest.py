@@ -37,6 +37,7 @@ SIGNATURES: list[dict[str, Any]] = [
         "attrs": [],
         "outputs": [{"name": "y"}],
     },
+    {"name": "wait", "inputs": [tensor_input("x")], "attrs": [], "outputs": [{"name": "y"}]},
     {"name": "reverse", "inputs": [tensor_input("x")], "attrs": [], "outputs": [{"name": "y"}]},
     {
         "name": "told",
@@ -133,6 +134,7 @@ class Hook:
                 ],
                 "rules": [{"text": "0 <= k < N", "line": 12}],
                 "inplace": {"y": "a"} if name == "add" else {"y": "x"} if name == "told" else {},
+                "from_data": name in ("nonzero", "cat"),
                 "dialect": "cpu-portable",
             },
         }

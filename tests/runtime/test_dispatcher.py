@@ -60,8 +60,7 @@ def test_casts_at_the_boundary() -> None:
     assert ow.ops.add(np.array([1, 2]), True).dtype == "i64"
 
 
-def test_operators(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry._State, "ready", True)  # the workbench, where it is installed, has a `mul`
+def test_operators() -> None:
     t = ow.tensor([1.0, 2.0])
     assert (t + 1).tolist() == [2, 3]
     assert (1 + t).tolist() == [2, 3]
@@ -69,8 +68,6 @@ def test_operators(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(np.array([1, 1], np.float32) + t, ow.Tensor)
     with pytest.raises(TypeError, match="unsupported operand"):
         t + "x"
-    with pytest.raises(ow.MissingKernelError, match="`mul`"):
-        t * t
 
 
 def test_aux_outputs_are_hidden() -> None:

@@ -57,6 +57,12 @@ def test_without_a_compiler_there_is_one_clear_error(code: str, tmp_path: Path) 
     assert len(frames) == 2 and "__init__.py" in frames[1] and "another exception" not in done.stderr
 
 
+def test_an_operator_whose_op_nobody_supplies_says_so(tmp_path: Path) -> None:
+    code = "import opwright as ow\now.registry.set_bootstrap(lambda: None)\nt = ow.tensor([1.0])\nt * t"
+    done = _alone(code, tmp_path, OPWRIGHT_CACHE=str(ow.resources.cache_dir()))
+    assert "MissingKernelError: there is no op `mul`" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("asked", "near"),
     [

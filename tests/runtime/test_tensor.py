@@ -164,8 +164,6 @@ def test_reshape_copies_only_where_it_must() -> None:
         (lambda t: t[2], ow.OpIndexError, "index 2 is out of range for axis 0 of extent 2"),
         (lambda t: t[0, 0, 0], ow.OpIndexError, "too many indices"),
         (lambda t: t[..., ...], ow.OpIndexError, "more than once"),
-        (lambda t: t[[0, 1]], ow.OpTypeError, "not list"),
-        (lambda t: t[True], ow.OpTypeError, "not bool"),
         (lambda t: t.item(), ow.OpValueError, "only a tensor of one element"),
         (lambda t: bool(t), ow.OpValueError, "only a tensor of one element"),
         (lambda t: t.unsqueeze(3), ow.OpIndexError, "out of range"),
@@ -220,16 +218,6 @@ def test_large_copies_and_casts_are_whole() -> None:
         np.testing.assert_array_equal(ow.from_dlpack(x)[::-1].clone().numpy(), x[::-1])
     x = np.arange(600 * 500).reshape(600, 500)
     np.testing.assert_array_equal(ow.from_dlpack(x).T.contiguous().numpy(), x.T)
-
-
-def test_repr() -> None:
-    assert (
-        repr(ow.tensor([[1.0, -2.5], [0.0, float("nan")]])) == "tensor([[1., -2.5],\n        [0., nan]], f32)"
-    )
-    assert repr(ow.tensor([True])) == "tensor([True], bool)"
-    assert repr(ow.tensor(3)) == "tensor(3, i64)"
-    assert repr(ow.zeros((0, 2))) == "tensor([], shape=[0, 2], f32)"
-    assert "..." in repr(ow.zeros(2000)) and len(repr(ow.zeros(2000))) < 100
 
 
 def test_dtypes_by_other_names() -> None:
