@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from . import methods, ops
+from . import memory, methods, ops
 from .aten import call_aten
 from .exceptions import (
     MissingKernelError,
@@ -17,6 +17,7 @@ from .exceptions import (
     OpIndexError,
     OpTypeError,
     OpValueError,
+    OutOfMemoryError,
     ProgramError,
 )
 from .load import core
@@ -29,6 +30,7 @@ __all__ = [
     "OpIndexError",
     "OpTypeError",
     "OpValueError",
+    "OutOfMemoryError",
     "Program",
     "ProgramError",
     "Tensor",
@@ -37,6 +39,7 @@ __all__ = [
     "empty_cache",
     "from_dlpack",
     "full",
+    "memory",
     "memory_stats",
     "num_threads",
     "ones",

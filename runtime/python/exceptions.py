@@ -35,6 +35,10 @@ class ProgramError(OpError, ValueError):
     """A program folder cannot be loaded, or its inputs do not fit it."""
 
 
+class OutOfMemoryError(OpError, MemoryError):
+    """No memory is left, or no more may be taken: `ow.memory.set_fraction`.  The text lists what is in use."""
+
+
 BY_KIND: Mapping[str, type[OpError]] = {
     "value": OpValueError,
     "index": OpIndexError,
@@ -42,4 +46,5 @@ BY_KIND: Mapping[str, type[OpError]] = {
     "missing": MissingKernelError,
     "program": ProgramError,
     "runtime": OpError,
+    "memory": OutOfMemoryError,
 }

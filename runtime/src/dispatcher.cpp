@@ -18,7 +18,10 @@ OpEntry& Dispatcher::register_op(Signature signature) {
   std::lock_guard lock(mutex_);
   std::unique_ptr<OpEntry>& entry = ops_[signature.name];
   if (entry == nullptr) entry = std::make_unique<OpEntry>();
-  if (entry->name.empty()) entry->name = signature.name;
+  if (entry->name.empty()) {
+    entry->name = signature.name;
+    entry->tag = lasting_text(signature.name);
+  }
   std::lock_guard entry_lock(entry->mutex_);
   entry->signature = std::move(signature);
   entry->cache_.clear();
@@ -39,6 +42,7 @@ OpEntry& Dispatcher::group(const std::string& path, Signature signature) {
     entry = std::make_unique<OpEntry>();
     signature.finish();
     entry->name = signature.name;
+    entry->tag = lasting_text(signature.name);
     entry->signature = std::move(signature);
     entry->group = path;
   }
@@ -319,6 +323,7 @@ void Dispatcher::run(const OpEntry& op, const Kernel& kernel, const Invocation& 
   struct Slot {
     alignas(16) char bytes[16];
   };
+  AllocationTag tag(op.tag);
   const Row& row = kernel.row;
   const std::string& name = op.name;
   size_t n_in = call.flat.size(), n_out = row.outputs.size(), n_attr = row.attrs.size();

@@ -65,6 +65,7 @@ class OpEntry {
   Signature signature;                  // read and replaced under the GIL only
   std::string group;                    // path of its spec; empty unless the op is local to a program
   std::atomic<uint32_t> generation{0};  // raised when its kernels are forgotten, or its signature replaced
+  const char* tag = "";                 // its name, for ever: what memory is allocated for
 
  private:
   friend class Dispatcher;

@@ -15,6 +15,7 @@ enum class ErrorKind {
   Missing,  // MissingKernelError: no op or no kernel of this name
   Program,  // ProgramError: a program folder that cannot be loaded or bound
   Runtime,  // OpError: everything that is our fault (bad table row, wrong library)
+  Memory,   // OutOfMemoryError: no memory is left
 };
 
 class Error : public std::exception {

@@ -49,6 +49,8 @@ int32_t status_of(ErrorKind kind) {
       return OPWRIGHT_PROGRAM;
     case ErrorKind::Runtime:
       return OPWRIGHT_RUNTIME;
+    case ErrorKind::Memory:
+      return OPWRIGHT_MEMORY;
   }
   return OPWRIGHT_RUNTIME;
 }

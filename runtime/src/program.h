@@ -167,6 +167,7 @@ class Program {
   void execute(Binding& binding, const Observer& observer, const std::unordered_map<int, Perturbation>& perturb);
 
   std::string folder_, name_;
+  const char* tag_ = "";                // what its memory is allocated for
   std::shared_ptr<KernelTable> table_;  // owns the ops of its calls; null: the dispatcher does
   Json json_;
   std::vector<Slot> slots_;

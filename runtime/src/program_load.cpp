@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "allocator.h"
 #include "program.h"
 
 namespace ow {
@@ -62,6 +63,7 @@ class Loader {
     int64_t schema = json.at("schema", path_).as_int(path_);
     if (schema != 1) fail(ErrorKind::Program, path_, ": schema ", schema, " is not known; this runtime reads 1");
     p.name_ = json.at("name", path_).as_string(path_);
+    p.tag_ = lasting_text("program " + p.name_);
     if (const Json* target = json.find("target"); target != nullptr && target->as_string(path_) != "cpu")
       fail(ErrorKind::Program, path_, ": target '", target->string, "' is not supported; this runtime runs cpu");
     read_names(json);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "allocator.h"
 #include "program.h"
 
 namespace ow {
@@ -218,6 +219,7 @@ void Program::execute(Binding& b, const Observer& observer, const std::unordered
 
 std::vector<Program::Result> Program::run(const std::vector<Tensor>& given, const Observer& observer,
                                           const std::unordered_map<int, Perturbation>& perturb) {
+  AllocationTag tag(tag_);
   std::lock_guard lock(mutex_);
   std::vector<Tensor> tensors = given;
   Binding& b = bind(tensors);

@@ -4,8 +4,8 @@
 namespace owpy {
 namespace {
 
-constexpr const char* kKindNames[] = {"value", "index", "type", "missing", "program", "runtime"};
-PyObject* classes[6] = {};
+constexpr const char* kKindNames[] = {"value", "index", "type", "missing", "program", "runtime", "memory"};
+PyObject* classes[7] = {};
 
 PyObject* class_of(ow::ErrorKind kind) {
   if (PyObject* known = classes[static_cast<int>(kind)]) return known;
@@ -16,6 +16,8 @@ PyObject* class_of(ow::ErrorKind kind) {
       return PyExc_IndexError;
     case ow::ErrorKind::Type:
       return PyExc_TypeError;
+    case ow::ErrorKind::Memory:
+      return PyExc_MemoryError;
     default:
       return PyExc_RuntimeError;
   }
@@ -67,7 +69,7 @@ void translate_exception() noexcept {
 }
 
 PyObject* py_set_error_classes(PyObject*, PyObject* mapping) {
-  for (int k = 0; k < 6; ++k) {
+  for (int k = 0; k < 7; ++k) {
     PyObject* found = PyDict_GetItemString(mapping, kKindNames[k]);
     if (found == nullptr) {
       PyErr_Format(PyExc_KeyError, "%s", kKindNames[k]);

@@ -30,12 +30,124 @@ PyObject* parallel_pointers(PyObject*, PyObject*) {
   });
 }
 
+PyObject* stats_dict(const ow::AllocatorStats& s) {
+  Ref out = checked(PyDict_New());
+  const std::pair<const char*, int64_t> items[] = {
+      {"allocated", s.allocated},
+      {"requested", s.requested},
+      {"reserved", s.reserved},
+      {"peak", s.peak},
+      {"peak_reserved", s.peak_reserved},
+      {"allocations", s.allocations},
+      {"cache_hits", s.cache_hits},
+      {"segments", s.segments},
+      {"live_blocks", s.live_blocks},
+      {"free_blocks", s.free_blocks},
+      {"largest_free", s.largest_free},
+      {"segment_allocations", s.segment_allocations},
+      {"segment_releases", s.segment_releases},
+      {"collections", s.collections},
+      {"failures", s.failures},
+      {"limit", s.limit},
+  };
+  for (const auto& [name, value] : items)
+    checked_status(PyDict_SetItemString(out.get(), name, checked(PyLong_FromLongLong(value)).get()));
+  return out.release();
+}
+
 PyObject* memory_stats(PyObject*, PyObject*) {
   empty_tensor_pool();  // what waits there is nobody's
-  ow::AllocatorStats s = ow::allocator_stats();
-  return Py_BuildValue("{s:L,s:L,s:L,s:L,s:L}", "allocated", static_cast<long long>(s.allocated), "reserved",
-                       static_cast<long long>(s.reserved), "peak", static_cast<long long>(s.peak), "allocations",
-                       static_cast<long long>(s.allocations), "cache_hits", static_cast<long long>(s.cache_hits));
+  return guarded([] { return stats_dict(ow::allocator_stats()); });
+}
+
+PyObject* memory_snapshot(PyObject*, PyObject*) {
+  empty_tensor_pool();
+  return guarded([] {
+    ow::MemorySnapshot shot = ow::host_allocator().snapshot();
+    Ref segments = checked(PyList_New(0)), pools = checked(PyDict_New());
+    for (const auto& [id, name] : shot.pools)
+      checked_status(PyDict_SetItem(
+          pools.get(), checked(PyLong_FromLong(id)).get(),
+          checked(PyUnicode_DecodeUTF8(name.data(), static_cast<Py_ssize_t>(name.size()), "replace")).get()));
+    for (const auto& segment : shot.segments) {
+      Ref blocks = checked(PyList_New(0));
+      for (const auto& b : segment.blocks) {
+        const char* state = b.state == ow::MemorySnapshot::State::Live      ? "live"
+                            : b.state == ow::MemorySnapshot::State::Resting ? "resting"
+                                                                            : "free";
+        Ref item =
+            checked(Py_BuildValue("{s:L,s:L,s:L,s:s,s:s,s:K}", "offset", static_cast<long long>(b.offset), "size",
+                                  static_cast<long long>(b.size), "requested", static_cast<long long>(b.requested),
+                                  "state", state, "tag", b.tag, "serial", static_cast<unsigned long long>(b.serial)));
+        checked_status(PyList_Append(blocks.get(), item.get()));
+      }
+      Ref item = checked(Py_BuildValue("{s:K,s:L,s:i,s:O}", "address", static_cast<unsigned long long>(segment.address),
+                                       "bytes", static_cast<long long>(segment.bytes), "pool", segment.pool, "blocks",
+                                       blocks.get()));
+      checked_status(PyList_Append(segments.get(), item.get()));
+    }
+    Ref stats = checked(stats_dict(shot.stats));
+    return Py_BuildValue("{s:O,s:O,s:O}", "stats", stats.get(), "pools", pools.get(), "segments", segments.get());
+  });
+}
+
+PyObject* memory_limit(PyObject*, PyObject* bytes) {
+  return guarded([&]() -> PyObject* {
+    int64_t n = int_from(bytes, "bytes");
+    if (n < 0) ow::fail(ow::ErrorKind::Value, "a limit of memory must not be negative, got ", n);
+    empty_tensor_pool();
+    ow::host_allocator().set_limit(n);
+    Py_RETURN_NONE;
+  });
+}
+
+PyObject* memory_collect_at(PyObject*, PyObject* share) {
+  return guarded([&]() -> PyObject* {
+    double value = PyFloat_AsDouble(share);
+    if (value == -1.0 && PyErr_Occurred()) throw PyRaised{};
+    if (!(value > 0 && value <= 1))
+      ow::fail(ow::ErrorKind::Value, "a share must be above 0 and at most 1, got ", value);
+    ow::host_allocator().set_collect_at(value);
+    Py_RETURN_NONE;
+  });
+}
+
+PyObject* memory_total(PyObject*, PyObject*) {
+  return guarded([] { return PyLong_FromLongLong(ow::total_memory()); });
+}
+
+PyObject* pool_make(PyObject*, PyObject* name) {
+  return guarded([&] { return PyLong_FromLong(ow::host_allocator().make_pool(utf8(name, "name"))); });
+}
+
+PyObject* pool_drop(PyObject*, PyObject* id) {
+  return guarded([&]() -> PyObject* {
+    empty_tensor_pool();
+    ow::host_allocator().drop_pool(static_cast<int>(int_from(id, "pool")));
+    Py_RETURN_NONE;
+  });
+}
+
+PyObject* pool_enter(PyObject*, PyObject* id) {
+  empty_tensor_pool();  // what waits there is another pool's
+  return guarded([&] { return PyLong_FromLong(ow::exchange_pool(static_cast<int>(int_from(id, "pool")))); });
+}
+
+// (allocate, release, context) as addresses, or None for the system's.
+PyObject* set_memory_backend(PyObject*, PyObject* given) {
+  return guarded([&]() -> PyObject* {
+    ow::MemoryBackend backend = ow::system_backend();
+    if (given != Py_None) {
+      unsigned long long allocate, release, context;
+      if (!PyArg_ParseTuple(given, "KKK", &allocate, &release, &context)) throw PyRaised{};
+      if (allocate == 0 || release == 0) ow::fail(ow::ErrorKind::Value, "a backend has two functions; one is null");
+      backend.allocate = reinterpret_cast<void* (*)(void*, size_t, size_t)>(allocate);
+      backend.release = reinterpret_cast<void (*)(void*, void*, size_t)>(release);
+      backend.context = reinterpret_cast<void*>(context);
+    }
+    ow::host_allocator().set_backend(backend);
+    Py_RETURN_NONE;
+  });
 }
 
 PyObject* reset_peak(PyObject*, PyObject*) {
@@ -93,6 +205,14 @@ PyMethodDef kFunctions[] = {
     {"parallel_pointers", parallel_pointers, METH_NOARGS,
      "Addresses of the OwParallelFor function and of its pool, for callers by ctypes."},
     {"memory_stats", memory_stats, METH_NOARGS, "Bytes allocated, reserved and at peak; allocations and cache hits."},
+    {"memory_snapshot", memory_snapshot, METH_NOARGS, "Segments and their blocks, pools, and the statistics."},
+    {"memory_limit", memory_limit, METH_O, "memory_limit(bytes): no more is taken from the system."},
+    {"memory_collect_at", memory_collect_at, METH_O, "memory_collect_at(share of the limit)."},
+    {"memory_total", memory_total, METH_NOARGS, "Bytes of memory that this process may have at most."},
+    {"pool_make", pool_make, METH_O, "pool_make(name) -> the number of a new memory pool."},
+    {"pool_drop", pool_drop, METH_O, "pool_drop(number): its memory goes back when nothing of it is in use."},
+    {"pool_enter", pool_enter, METH_O, "pool_enter(number) -> the pool that this thread allocated from before."},
+    {"set_memory_backend", set_memory_backend, METH_O, "set_memory_backend((allocate, release, context) or None)."},
     {"reset_peak_memory", reset_peak, METH_NOARGS, "Sets peak to what is allocated now."},
     {"empty_cache", empty_cache, METH_NOARGS, "Gives cached memory back to the system."},
     {"set_poison", set_poison, METH_O, "set_poison(on): fill fresh memory with 0xff."},

@@ -8,6 +8,8 @@
 #include <iterator>
 #include <set>
 
+#include "allocator.h"
+
 namespace ow {
 namespace {
 
@@ -270,6 +272,7 @@ std::shared_ptr<KernelTable> KernelTable::open(const std::string& folder, const 
       auto entry = std::make_unique<OpEntry>();
       entry->signature = signature_from_json(op, path);
       entry->name = entry->signature.name;
+      entry->tag = lasting_text(entry->name);
       std::string key = entry->name;
       table->ops_.emplace(std::move(key), std::move(entry));
     }
@@ -327,6 +330,7 @@ OpEntry& KernelTable::local(Signature signature) {
     entry = std::make_unique<OpEntry>();
     signature.finish();
     entry->name = signature.name;
+    entry->tag = lasting_text(signature.name);
     entry->group = folder_ + '/' + signature.name;  // its inputs have no names of their own
     entry->signature = std::move(signature);
   }

@@ -399,6 +399,25 @@ def provoke_BuildError(here: Here) -> None:
     _dtype("float")
 
 
+def provoke_OutOfMemoryError(here: Here) -> None:
+    import opwright as ow
+
+    before = ow.memory.stats()["limit"]
+    ow.empty_cache()
+    ow.memory.set_limit(64 << 20)
+    try:
+        ow.empty(1 << 40, "u8")
+    except ow.OutOfMemoryError as error:
+        # What else this process holds is not the same in every run.
+        head, _, _ = error.message.partition(" wanted, ")
+        raise ow.OutOfMemoryError(
+            f"{head} wanted, 44.0 MiB in use, 4.0 MiB cached, limit 64.0 MiB; "
+            "the largest in use: 2 × 16.0 MiB (matmul), 12.0 MiB (program llama)"
+        ) from error
+    finally:
+        ow.memory.set_limit(before)
+
+
 def provoke_KernelTableError(here: Here) -> None:
     from opwright.workflows.kernels import Prebuilt
 
