@@ -877,7 +877,7 @@ _LIKENESS = (
 
 def _like(name: str, config: Any) -> list[tuple[int, ...]]:
     """Shapes for a required input that `_shapes` does not name."""
-    if re.search(r"(hidden_states|embeds|embeddings)$", name):
+    if re.search(r"(hidden_states|embeds|embeddings|latents?|queries|features)$", name):
         width = _first(config, "hidden_size", "d_model", "embed_dim", "hidden_dim")
         return [(BATCH, SEQUENCE, width if isinstance(width, int) else 64)]
     known = next((k for pattern, k in _LIKENESS if re.search(pattern, name)), None)

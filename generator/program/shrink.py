@@ -220,19 +220,26 @@ def shrink(
     for name, value in vars(config).items():
         if _is_config(value):
             own = shrink(type(value), sizes, without, start=value)
-            out[name.lstrip("_")] = type(value)(**_given(value) | _asked_of(value, own) | own)
+            chosen = _given(value, ints="given" in without)
+            out[name.lstrip("_")] = type(value)(**chosen | _asked_of(value, own) | own)
     _tokens(have, out, config, sizes)
     return out
 
 
-def _given(config: Any) -> dict[str, Any]:
+def _given(config: Any, ints: bool = False) -> dict[str, Any]:
     """What the owner of a nested configuration chose and its class does not: flags and rates, and the
-    patches that its images were cut to; sizes shrink."""
+    patches that its images were cut to; sizes shrink, unless (`ints`) they are fewer than the class has."""
     try:
         plain = type(config)()
     except Exception:  # it has required fields: all of them are given
         return {}
-    have = {n: v for n, v in _fields(config).items() if isinstance(v, bool | float) or n == "patch_size"}
+    fields = _fields(config)
+    have = {n: v for n, v in fields.items() if isinstance(v, bool | float) or n == "patch_size"}
+    if ints:
+        own = {n: _get(plain, n) for n in fields}
+        have |= {
+            n: v for n, v in fields.items() if isinstance(v, int) and isinstance(own[n], int) and v < own[n]
+        }
     # Flags that its model reads and its class does not declare.
     have |= {n: v for n, v in vars(config).items() if isinstance(v, bool) and not hasattr(plain, n)}
     return {n: v for n, v in have.items() if n[0] != "_" and _get(plain, n) != v}
@@ -542,12 +549,13 @@ def _tokens(have: Mapping[str, Any], out: dict[str, Any], config: Any, sizes: Si
 #: How wide a model is: what shrinks least safely, and costs little where layers and experts are few.
 _WIDTHS = "projection hidden head heads"
 _ALL = f"{_WIDTHS} channels experts positions image window layers"
-#: What to leave as it is (for `pad`, `sections`, `spatial`, `kinds`, `derived`, `twice`, `fill`, `windows`: to do), one
+#: What to leave as it is (for `given`, `pad`, `sections`, `spatial`, `kinds`, `derived`, `twice`, `fill`, `windows`: to do), one
 #: attempt after the other.
 _GIVE_UP: tuple[frozenset[str], ...] = tuple(
     frozenset(g.split())
     for g in (
         "",
+        "given",
         "sections",
         "sections spatial",
         "fill",
