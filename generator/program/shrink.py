@@ -228,7 +228,7 @@ def shrink(
 
 def _given(config: Any, ints: bool = False) -> dict[str, Any]:
     """What the owner of a nested configuration chose and its class does not: flags and rates, and the
-    patches that its images were cut to; sizes shrink, unless (`ints`) they are fewer than the class has."""
+    patches that its images were cut to; sizes shrink, unless (`ints`) they are fewer than the class has, or strides."""
     try:
         plain = type(config)()
     except Exception:  # it has required fields: all of them are given
@@ -431,6 +431,8 @@ _LAYERS_OF = re.compile(r"feature_layers?$|select_layers?$|hook_ids$")
 _MULTIPLES = re.compile(r"depth_(coefficient|multiplier|mult)$")
 #: Names of a model's width.
 _WIDTH = re.compile(r"hidden_(size|dim)$|^d_model$")
+#: Names of lists of how much each stage shortens or lengthens.
+_STRIDES = re.compile(r"(ratios|rates|strides?|scales|factors)$")
 #: Names of lists that hold each stage's channels.
 _STAGES = re.compile(r"hidden_sizes$|^widths$|^embed_dims$")
 
@@ -549,8 +551,8 @@ def _tokens(have: Mapping[str, Any], out: dict[str, Any], config: Any, sizes: Si
 #: How wide a model is: what shrinks least safely, and costs little where layers and experts are few.
 _WIDTHS = "projection hidden head heads"
 _ALL = f"{_WIDTHS} channels experts positions image window layers"
-#: What to leave as it is (for `given`, `pad`, `sections`, `spatial`, `kinds`, `derived`, `twice`, `fill`, `windows`: to do), one
-#: attempt after the other.
+#: What to leave as it is (for `given`, `pad`, `sections`, `spatial`, `kinds`, `derived`, `twice`, `fill`, `windows`:
+#: to do), one attempt after the other.
 _GIVE_UP: tuple[frozenset[str], ...] = tuple(
     frozenset(g.split())
     for g in (
