@@ -105,20 +105,20 @@ def agreeing(kwargs: Mapping[str, Any], message: str) -> dict[str, Any] | None:
         return {**kwargs, **{n: _of_name(n) or 4 for n in names if n not in kwargs}}
     if wanted is not None:
         return {**kwargs, wanted[1]: int(wanted[2])}
-    found = _AGREE.search(message)
-    if found is None:
+    sides = list(_SIDE.finditer(message))[:2]
+    if len(sides) < 2 or not _AGREE.search(message):
         return None
-    values = []
-    for path in (g for g in found.groups() if g):
-        names = [n for n in path.partition("=")[0].removeprefix("config.").split(".") if n]
-        said = re.search(rf"`{re.escape(path.partition('=')[0])}(?:=|` \()(-?\d+|None)", message)
-        values.append((names, None if said is None or said[1] == "None" else int(said[1])))
-    numbers = [v for _, v in values if v is not None]
+    said = [next((int(g) for g in (m["is"], m["was"]) if g and g != "None"), None) for m in sides]
+    whole = [
+        n for n, m in zip(said, sides, strict=True) if m["more"] and n is not None
+    ]  # what is worked out stays
+    numbers = whole or [n for n in said if n is not None]
     if not numbers:
         return None
     out = dict(kwargs)
-    for names, value in values:
-        if value == min(numbers):
+    for m, value in zip(sides, said, strict=True):
+        names = m["path"].removeprefix("config.").split(".")
+        if value == min(numbers) or m["more"]:
             continue
         if len(names) == 1:
             out[names[0]] = min(numbers)
@@ -132,20 +132,29 @@ def agreeing(kwargs: Mapping[str, Any], message: str) -> dict[str, Any] | None:
 
 _LACKING = re.compile(r"missing required fields?: \[(.*?)\]")
 _WANTED = re.compile(r"requires (\w+)=(\d+)\b")
-_AGREE = re.compile(
-    r"`([\w.]+(?:=\w+)?)`.*?(?:must|should) (?:match|equal|be equal|be the same).*?`([\w.]+(?:=\w+)?)`"
-    r"|`([\w.]+)`.* and `([\w.]+)`.*?(?:must|should) (?:match|equal|be equal)",
-    re.DOTALL,
+_AGREE = re.compile(r"\b(match|equal|be the same)\b")
+#: A field as a validation says it: `path=56`, `path` (56), `path // 4` (14).
+_SIDE = re.compile(
+    r"`(?P<path>[a-z_][\w.]*)(?P<more>[^`=]*)(?:=(?P<is>\d+|None))?`(?: ?\((?P<was>\d+|None)\))?"
 )
 
 
 def absent(error: BaseException) -> list[str]:
-    """Names of variables that were None where `error` was raised, the innermost call's first."""
+    """Names that were None in what raised `error`: of variables there, then of what callers gave for them."""
     out: list[str] = []
-    for frame, spot in _frames(error.__traceback__):
+    passed: set[str] = set()
+    for k, (frame, spot) in enumerate(_frames(error.__traceback__)):
         for node in ast.walk(_expression(frame.f_code.co_filename, spot)):
-            if isinstance(node, ast.Name) and frame.f_locals.get(node.id, ...) is None and node.id not in out:
-                out.append(node.id)
+            match node:
+                case ast.Name(id=name) if k == 0:
+                    found = name
+                case ast.keyword(arg=str(arg), value=ast.Name(id=name)) if arg in passed:
+                    found = name
+                case _:
+                    continue
+            if frame.f_locals.get(found, ...) is None and found not in out:
+                out.append(found)
+        passed |= {n for n in out if frame.f_locals.get(n, ...) is None}
     return out
 
 

@@ -588,6 +588,12 @@ _MISFITS = tuple(
 _MULTIPLE = re.compile(r"multiple of (?:`[^`]*`\D*)?(\d+)")
 
 
+#: Integers that are no words.
+_KINDS = re.compile(r"(?<!input)(?<!position)_ids$")
+#: How Python says that a shape has too few axes.
+_UNPACKED = re.compile(r"not enough values to unpack \(expected (\d+), got (\d+)\)")
+
+
 def _misfits(text: str, inputs: Mapping[str, Any]) -> Iterator[tuple[int, int, int]]:
     """(axis, extent, wanted extent) by what an error says."""
     for axis, said in _MISFITS:
@@ -600,6 +606,15 @@ def _misfits(text: str, inputs: Mapping[str, Any]) -> Iterator[tuple[int, int, i
             for axis, n in enumerate(x.shape):
                 if axis and of > 1 and n % of and re.search(rf"\b{n}\b", text):
                     yield axis, n, -(-n // of) * of
+
+
+def _masks_of(name: str, inputs: Mapping[str, Any], now: int, wanted: int) -> dict[str, Any]:
+    """The masks among the inputs that are as long as this one was, as long as it is now."""
+    return {
+        n: _at_extent(x, -1, wanted)
+        for n, x in inputs.items()
+        if n != name and n.endswith("mask") and x.dim() == 2 and x.shape[-1] == now
+    }
 
 
 def _at_extent(x: Any, axis: int, wanted: int) -> Any:
@@ -633,19 +648,30 @@ class _Tried:
     def mended(self, inputs: Mapping[str, Any], error: Exception) -> list[dict[str, Any]]:
         """The inputs with as many features, or channels, as a first layer said that it wants, or with a length that is
         a multiple of what the model said; once for each want."""
+        torch = compat.require_torch()
         text = str(error)
-        if text in self._mended:
+        said = f"{text} {[tuple(x.shape) for x in inputs.values()]}"
+        if said in self._mended:
             return []
+        self._mended.add(said)
+        if "index out of range" in text:  # kinds of things, which are fewer than words
+            few = {n: x % 2 for n, x in inputs.items() if x.dtype is torch.int64 and _KINDS.search(n)}
+            return [dict(inputs) | few] if any(bool((inputs[n] > 1).any()) for n in few) else []
         if "boolean mask" in text:
-            self._mended.add(text)
             return [{n: x.bool() if n.endswith("mask") else x for n, x in inputs.items()}]
         for axis, now, wanted in _misfits(text, inputs):
-            self._mended.add(text)
             # Of several that it may mean, the last made is the first tried.
             return [
-                dict(inputs) | {name: _at_extent(x, axis, wanted)}
+                dict(inputs) | {name: _at_extent(x, axis, wanted)} | _masks_of(name, inputs, now, wanted)
                 for name, x in reversed(list(inputs.items()))
                 if x.dim() > max(axis, 1) and x.shape[axis] == now
+            ]
+        if found := _UNPACKED.search(text):
+            wanted, now = int(found[1]), int(found[2])
+            return [
+                dict(inputs) | {name: x.reshape(x.shape[0], *[1] * (wanted - now), *x.shape[1:])}
+                for name, x in inputs.items()
+                if x.dim() == now and wanted > now
             ]
         return []
 
@@ -881,6 +907,9 @@ def _like(name: str, config: Any) -> list[tuple[int, ...]]:
         width = _first(config, "hidden_size", "d_model", "embed_dim", "hidden_dim")
         return [(BATCH, SEQUENCE, width if isinstance(width, int) else 64)]
     known = next((k for pattern, k in _LIKENESS if re.search(pattern, name)), None)
+    if known is None and re.search(r"(^|_)states?$|(^|_)latent$", name):
+        width = _first(config, f"max_{name}_dim", f"{name}_dim", "hidden_size", "d_model")
+        return [(BATCH, width if isinstance(width, int) else 64)]
     return [*_shapes(config)[known]] if known is not None else []
 
 
@@ -952,7 +981,11 @@ def _shapes(config: Any) -> dict[str, list[tuple[int, ...]]]:
     books = _first(config, "num_codebooks")  # a text token and one of each codebook at every step
     spoken = _first(config, "num_codebooks", "num_channels")  # what a decoder of sound says at every step
     return {
-        "input_ids": [(b, s), *([(b, s, books + 1)] if isinstance(books, int) else [])],
+        "input_ids": [
+            (b, s),
+            *([(b, s, books + 1)] if isinstance(books, int) else []),
+            *([(b, s, spoken)] if isinstance(spoken, int) else []),
+        ],
         "attention_mask": [(b, s)],
         "decoder_input_ids": [
             (b, t),
