@@ -300,7 +300,7 @@ def test_a_decision_is_masked_by_its_steps() -> None:
 
 
 def test_tokens_of_codebooks_are_tried_after_plain_ones() -> None:
-    assert models._shapes(SimpleNamespace(num_codebooks=32))["input_ids"] == [(2, 16), (2, 16, 33)]
+    assert models._shapes(SimpleNamespace(num_codebooks=32))["input_ids"][:2] == [(2, 16), (2, 16, 33)]
     assert models._shapes(SimpleNamespace())["input_ids"] == [(2, 16)]
 
 
