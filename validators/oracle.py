@@ -58,6 +58,8 @@ __all__ = [
 
 #: Points that one statement may visit one by one.
 MAX_POINTS = 50_000_000
+#: What one node of one step of a recurrence costs beyond its points, in points: steps come one after the other.
+STEP_POINTS = 8
 #: Multiplications that the fast path of contractions may do.
 MAX_PRODUCTS = 200_000_000_000
 
@@ -107,7 +109,8 @@ def output_shapes(
 class Survey:
     """What shapes alone tell of a call.
 
-    points  visits of the largest statement       depth   terms of its longest reduction
+    points  visits of the largest statement (of a recurrence no less than its steps cost)
+    depth   terms of its longest reduction
     ranges  integer input -> extent of the shortest axis that its values point into
     """
 
@@ -140,6 +143,10 @@ def survey(op: BoundOp, shapes: Mapping[str, Shape], attrs: Mapping[str, Any] | 
                 if isinstance(n, Reduce)
             ]
             points = max(points, free * max((2 if scan_form(n) else k for n, k in inner), default=1))
+            if s.recur is not None:
+                nodes = sum(1 for e in whole for _ in walk(e))
+                steps = run.axis_shape(s.axis(s.recur).extent, False)[0]
+                points = max(points, steps * nodes * STEP_POINTS)
             depth = max(depth, *(k for _, k in inner), 1)
         with contextlib.suppress(KeyError):
             _check_walks(m, s, {a.name: run.axis_shape(a.extent, a.pack) for a in s.axes})
@@ -231,6 +238,7 @@ class _Run:
     targets: dict[str, _Target] = field(default_factory=dict)
     sums: dict[str, Accumulator] = field(default_factory=dict)
     tracked: frozenset[int] = frozenset()
+    terms: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         attrs = {
@@ -375,14 +383,7 @@ class _Run:
         m.track = k in self.tracked
         if fixed is not None:
             space = _fixed(space, *fixed)
-        inner = max(
-            (
-                math.prod(math.prod(self.reduce_shape(d, n)) for d in n.indices)
-                for n in walk(s.assign.value)
-                if isinstance(n, Reduce)
-            ),
-            default=1,
-        )
+        inner = self.inner(k, s)
         points = math.prod(space.sizes)
         try:
             m.dense = False
@@ -397,6 +398,19 @@ class _Run:
             for piece in _pieces(space, max(1, CHUNK // max(inner, 1))):
                 self.piece(s, piece, space)
             m.dense = False
+
+    def inner(self, k: int, s: Statement) -> int:
+        """Terms of the statement's longest reduction; asked once, for a recurrence comes by many times."""
+        if k not in self.terms:
+            self.terms[k] = max(
+                (
+                    math.prod(math.prod(self.reduce_shape(d, n)) for d in n.indices)
+                    for n in walk(s.assign.value)
+                    if isinstance(n, Reduce)
+                ),
+                default=1,
+            )
+        return self.terms[k]
 
     def reduce_shape(self, d: Decl, r: Reduce) -> Shape:
         return self.machine.axis_shape(d, r.body)

@@ -563,3 +563,25 @@ def test_a_class_shut_out_costs_nothing_without_smoothing() -> None:
         call = key_for_call(specs[name], operands(given), {})
         y = evaluate(bind(specs[name], call.key), {"x": x, "t": t}, call.attrs)["y"]
         assert y.value.item() == pytest.approx(math.log(2))
+
+
+def test_a_recurrence_costs_by_its_steps() -> None:
+    """One step after the other: many short ones cost more than their points, so that no drawn call takes minutes."""
+    from opwright.generator.bind import bind
+    from opwright.generator.bind_key import keys_of
+    from opwright.validators.oracle import survey
+    from opwright.workflows.workbench import Workbench
+
+    spec = Workbench.here().one("ctc_loss")
+    op = bind(spec, keys_of(spec)[0])
+
+    def points(steps: int) -> int:
+        shapes = {
+            "log_probs": (steps, 1, 2),
+            "targets": (1, 1),
+            "input_lengths": (1,),
+            "target_lengths": (1,),
+        }
+        return survey(op, shapes, {"blank": 0, "zero_infinity": False}).points
+
+    assert points(4000) > 100 * 4000 * 3 and points(4000) == 2 * points(2000)
