@@ -312,6 +312,10 @@ def _agree(have: Mapping[str, Any], out: dict[str, Any], sizes: Sizes, without: 
     _images(have, out, sizes, without)
     _lists(have, out, sizes, without)
     _rotary(have, out, now, sizes, without)
+    for name, value in have.items() if "same" in without else ():
+        width = _width_of(value, have, out) if type(value) is int and name not in out else None
+        if width is not None and _rule(name) is None:
+            out[name] = width
     first_dense = have.get("first_k_dense_replace")
     if isinstance(first_dense, int) and first_dense > 1:
         out["first_k_dense_replace"] = 1
@@ -551,13 +555,14 @@ def _tokens(have: Mapping[str, Any], out: dict[str, Any], config: Any, sizes: Si
 #: How wide a model is: what shrinks least safely, and costs little where layers and experts are few.
 _WIDTHS = "projection hidden head heads"
 _ALL = f"{_WIDTHS} channels experts positions image window layers"
-#: What to leave as it is (for `given`, `pad`, `sections`, `spatial`, `kinds`, `derived`, `twice`, `fill`, `windows`:
-#: to do), one attempt after the other.
+#: What to leave as it is, one attempt after the other (`given`, `same`, `pad`, `sections`, `spatial`, `kinds`,
+#: `derived`, `twice`, `fill`, `windows`: what to do).
 _GIVE_UP: tuple[frozenset[str], ...] = tuple(
     frozenset(g.split())
     for g in (
         "",
         "given",
+        "same",
         "sections",
         "sections spatial",
         "fill",

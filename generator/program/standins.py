@@ -5,6 +5,8 @@
 
     checks        a test of what tensors hold that only raises or warns is no part of what is computed: it passes
     recurrences   layers over all steps as one call, where torch writes a step out for each
+    loops         over the places where something holds (`for k in mask.nonzero()`), as over all places: where nothing
+                  holds, what such a loop gathers is empty; parity says whether that is so
     functions     those that look at what tensors hold before they compute, by the same formula without the look
     attention     flex_attention's score function, as arithmetic on the scores
 
@@ -72,6 +74,7 @@ def standing_in(torch: Any) -> Iterator[None]:
                 "forward",
                 _encoder(torch, transformer.TransformerEncoder.forward),
             ),
+            *_loops(torch),
             (flex, "flex_attention_hop", partial(_flex_attention, torch)),
             (flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True),
         ):
@@ -152,6 +155,51 @@ def _leaves(test: ast.expr, wanted: bool | None) -> Iterator[tuple[ast.expr, boo
                 yield from _leaves(v, wanted)
         case _:
             yield test, wanted
+
+
+# ------------------------------------------------------------------------------------------------- loops
+
+#: More places are no list of parts to go through one by one.
+_MOST = 256
+
+
+class _Place(list[int]):
+    """A row of `nonzero()` of one axis: the number of a place, as an index and in comparisons."""
+
+    def item(self) -> int:
+        return self[0]
+
+    def __index__(self) -> int:
+        return self[0]
+
+    __int__ = __index__
+
+    def squeeze(self, *_: int) -> int:
+        return self[0]
+
+
+def _loops(torch: Any) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
+    whole: dict[int, tuple[Any, int]] = {}  # what nonzero() gave (it stays alive) → of how many places
+    plain_iter = torch.Tensor.__iter__
+
+    def remembering(plain: Callable[..., Any]) -> Callable[..., Any]:
+        def nonzero(x: Any, **options: Any) -> Any:
+            out = plain(x, **options)
+            if isinstance(out, torch.Tensor) and x.dim() == 1 and type(x.shape[0]) is int:
+                whole[id(out)] = out, x.shape[0]
+            return out
+
+        return nonzero
+
+    def over_places(x: Any) -> Iterator[Any]:
+        of = whole.get(id(x))
+        if of is None or type(x.shape[0]) is int or of[1] > _MOST:
+            return iter(plain_iter(x))
+        return iter([_Place([k]) for k in range(of[1])])
+
+    for owner in (torch, torch.Tensor):
+        yield owner, "nonzero", remembering(owner.nonzero)
+    yield torch.Tensor, "__iter__", over_places
 
 
 # ------------------------------------------------------------------------------------------------- attention

@@ -38,6 +38,27 @@ def test_a_check_that_only_raises_passes() -> None:
     assert "__bool__" not in vars(torch.Tensor)
 
 
+def experts(x: Any) -> Any:
+    """As mixtures of experts go through those that some token chose."""
+    out = torch.zeros_like(x)
+    chosen = torch.nn.functional.one_hot((x.sum(1) > 0).long() * 2, 4).T
+    for k in torch.greater(chosen.sum(1), 0).nonzero():
+        k = k[0]
+        if k == 4:
+            continue
+        at = torch.where(chosen[k])[0]
+        out.index_add_(0, at, x[at] * (k + 1))
+    return out
+
+
+def test_a_loop_over_the_places_that_hold_goes_over_all() -> None:
+    x, y = torch.randn(5, 2), torch.randn(7, 2)
+    program = exported(experts, x)
+    assert torch.equal(program(y), experts(y))
+    assert torch.equal(program(-y.abs()), experts(-y.abs()))  # one alone is chosen
+    assert [list(k) for k in torch.ones(2).nonzero()] == [[0], [1]]  # nothing of torch is changed afterwards
+
+
 def test_a_choice_is_none() -> None:
     with pytest.raises(Exception, match="data-dependent"):
         exported(lambda x: x * 2 if x.sum() > 0 else x - 1, torch.randn(3, 2))
