@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 # Modules that are reached as attributes without an import of their own; of these, `ops` alone is a part of the face.
-_MODULES = frozenset({"errors", "exceptions", "ops", "registry", "resources", "toolchain"})
+_MODULES = frozenset({"array_api", "errors", "exceptions", "ops", "registry", "resources", "toolchain"})
 
 
 def __getattr__(name: str) -> Any:

@@ -22,7 +22,19 @@ from .complexes import COMPLEXES, has_complex
 from .exceptions import OpIndexError, OpTypeError, OpValueError
 from .load import core
 
-__all__ = ["BINARY", "BY_ATEN", "IN_PLACE", "UNARY", "Extremes", "Methods", "install", "members"]
+__all__ = [
+    "BINARY",
+    "BY_ATEN",
+    "IN_PLACE",
+    "UNARY",
+    "Extremes",
+    "Methods",
+    "another_way",
+    "apply",
+    "install",
+    "members",
+    "op",
+]
 
 Tensor: TypeAlias = Any
 Axes: TypeAlias = "int | Sequence[int] | None"
@@ -99,8 +111,8 @@ class Extremes(NamedTuple):
 
 
 @functools.cache
-def _op(name: str) -> Any:
-    """An op object lives as long as the process, whatever is registered under its name later."""
+def op(name: str) -> Any:
+    """The op of a name, looked up once: an op object lives as long as the process."""
     return registry.get(name)
 
 
@@ -124,9 +136,10 @@ def another_way(name: str, args: tuple[Any, ...], attrs: Mapping[str, Any]) -> A
     return NotImplemented
 
 
-def _apply(name: str, *args: Any, **attrs: Any) -> Any:
+def apply(name: str, *args: Any, **attrs: Any) -> Any:
+    """The op's answer, or `another_way`'s."""
     try:
-        return _op(name)(*args, **attrs)
+        return op(name)(*args, **attrs)
     except OpTypeError:
         if (out := another_way(name, args, attrs)) is NotImplemented:
             raise
@@ -161,22 +174,22 @@ def _axis(dim: int, rank: int) -> int:
     return dim % span
 
 
-def _reduced(op: str, x: Tensor, dim: Axes, keepdim: bool, **attrs: Any) -> Tensor:
+def _reduced(name: str, x: Tensor, dim: Axes, keepdim: bool, **attrs: Any) -> Tensor:
     if x.ndim == 0 and dim is not None:  # one element, whose "dim 0" may be named
         for d in [dim] if isinstance(dim, int) else dim:
             _axis(d, 0)
         dim = None
     if dim is not None and not isinstance(dim, int):
         dim = tuple(dim) or None  # PyTorch: no axis named is every axis
-    if op in ("all", "any") and x.dtype in ("c64", "c128"):
+    if name in ("all", "any") and x.dtype in ("c64", "c128"):
         x = x != 0
-    if op in _OF_COMPLEX and x.dtype in ("c64", "c128"):
-        overload, names = _OF_COMPLEX[op]
+    if name in _OF_COMPLEX and x.dtype in ("c64", "c128"):
+        overload, names = _OF_COMPLEX[name]
         dims = dim if dim is None or not isinstance(dim, int) else [dim]
         return call_aten(
             overload, x, dim=dims, keepdim=keepdim, **{n: v for n, v in attrs.items() if n in names}
         )
-    return _op(op)(x, dim=dim, keepdim=keepdim, **attrs)
+    return op(name)(x, dim=dim, keepdim=keepdim, **attrs)
 
 
 #: Reductions of complex numbers that `call_aten` composes, and the arguments they take beside `dim` and `keepdim`.
@@ -334,6 +347,10 @@ class Methods:
         """Itself: its memory is the CPU's."""
         return self
 
+    def to_device(self: Tensor, device: Any, /, *, stream: Any = None) -> Tensor:
+        """Itself, on the CPU; an error for any other place."""
+        return self.to(device=device)
+
     def detach(self: Tensor) -> Tensor:
         """A view; nothing is recorded for gradients here (`ow.vjp`)."""
         return self.reshape(self.shape)
@@ -355,7 +372,7 @@ class Methods:
         """The product over an axis, or over all; of integers in i64."""
         if dim is None or self.ndim == 0:
             return call_aten("aten.prod.default", self, dtype=dtype)
-        return _op("prod")(self, dim=dim, keepdim=keepdim, dtype=dtype)
+        return op("prod")(self, dim=dim, keepdim=keepdim, dtype=dtype)
 
     @_numpy_names
     def amax(self: Tensor, dim: Axes = None, keepdim: bool = False) -> Tensor:
@@ -371,18 +388,18 @@ class Methods:
     def max(self: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
         """The greatest of all; along an axis with its place; or element by element, beside another tensor."""
         if dim is None:
-            return _op("amax")(self)
+            return op("amax")(self)
         if isinstance(dim, core.Tensor):
-            return _op("maximum")(self, dim)
+            return op("maximum")(self, dim)
         return _along("aten.max.dim", self, dim, keepdim)
 
     @_numpy_names
     def min(self: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
         """The least of all; along an axis with its place; or element by element, beside another tensor."""
         if dim is None:
-            return _op("amin")(self)
+            return op("amin")(self)
         if isinstance(dim, core.Tensor):
-            return _op("minimum")(self, dim)
+            return op("minimum")(self, dim)
         return _along("aten.min.dim", self, dim, keepdim)
 
     @_numpy_names
@@ -437,7 +454,7 @@ class Methods:
     def count_nonzero(self: Tensor, dim: Axes = None) -> Tensor:
         """How many are not zero."""
         listed = None if dim is None else [dim] if isinstance(dim, int) else list(dim)
-        return _op("count_nonzero")(self if ORDER[self.dtype] < 3 else self != 0, dim=listed)
+        return op("count_nonzero")(self if ORDER[self.dtype] < 3 else self != 0, dim=listed)
 
     @_numpy_names
     def cumsum(self: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
@@ -486,21 +503,19 @@ class Methods:
             raise OpValueError(
                 f'div: `rounding_mode` must be None, "trunc" or "floor", got {rounding_mode!r}'
             )
-        return _op({None: "div", "trunc": "trunc_divide", "floor": "floor_divide"}[rounding_mode])(
-            self, other
-        )
+        return op({None: "div", "trunc": "trunc_divide", "floor": "floor_divide"}[rounding_mode])(self, other)
 
     def round(self: Tensor, *, decimals: int = 0) -> Tensor:
         """To the nearest integer (halves to the even one), or decimal."""
-        return _op("round")(self) if not decimals else _op("round_decimals")(self, decimals=decimals)
+        return op("round")(self) if not decimals else op("round_decimals")(self, decimals=decimals)
 
     def square(self: Tensor) -> Tensor:
         """Each times itself."""
-        return _op("mul")(self, self)
+        return op("mul")(self, self)
 
     def logit(self: Tensor, eps: float | None = None) -> Tensor:
         """log(x / (1 - x)), of what is kept within [eps, 1 - eps]."""
-        return _op("logit")(self, eps=eps)
+        return op("logit")(self, eps=eps)
 
     def clamp(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
         """Kept between two numbers, or tensors."""
@@ -516,7 +531,7 @@ class Methods:
 
     def where(self: Tensor, condition: Tensor, other: Any) -> Tensor:
         """Its elements where the condition holds, the other's elsewhere."""
-        return _op("where")(condition, self, other)
+        return op("where")(condition, self, other)
 
     def masked_fill(self: Tensor, mask: Tensor, value: Any) -> Tensor:
         """One value where the mask holds."""
@@ -530,13 +545,13 @@ class Methods:
 
     def lerp(self: Tensor, end: Tensor, weight: Any) -> Tensor:
         """self + weight * (end - self)."""
-        return _op("lerp")(self, end, weight)
+        return op("lerp")(self, end, weight)
 
     def isclose(
         self: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
     ) -> Tensor:
         """Whether each is near the other's."""
-        return _op("isclose")(self, other, rtol=rtol, atol=atol, equal_nan=equal_nan)
+        return op("isclose")(self, other, rtol=rtol, atol=atol, equal_nan=equal_nan)
 
     def allclose(
         self: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
@@ -632,14 +647,14 @@ def _named(name: str, function: Callable[..., Any], doc: str) -> Callable[..., A
 
 def _unary(name: str) -> Callable[..., Any]:
     def method(self: Tensor) -> Tensor:
-        return _apply(name, self)
+        return apply(name, self)
 
     return _named(name, method, f"{name}() -> `ow.ops.{name}` of this tensor.")
 
 
 def _binary(name: str) -> Callable[..., Any]:
     def method(self: Tensor, other: Any, **attrs: Any) -> Tensor:
-        return _apply(name, self, other, **attrs)
+        return apply(name, self, other, **attrs)
 
     return _named(
         name, method, f"{name}(other) -> `ow.ops.{name}` of this tensor and another one, or a number."
@@ -655,7 +670,7 @@ def _by_aten(name: str, overload: str) -> Callable[..., Any]:
 
 def _in_place(name: str) -> Callable[..., Any]:
     def method(self: Tensor, *args: Any, **attrs: Any) -> Tensor:
-        return _over(self, _apply(name, self, *args, **attrs))
+        return _over(self, apply(name, self, *args, **attrs))
 
     return _named(f"{name}_", method, f"{name}_(…) -> the tensor, overwritten with `{name}(…)`.")
 

@@ -628,9 +628,7 @@ PyObject* in_place(Operator& op, bool integral, PyObject* self, PyObject* other)
 #define OW_BINARY(function, op_name, integral)                                                   \
   Operator operator_##function{op_name, std::string_view(op_name) == "matmul"};                  \
   PyObject* op_##function(PyObject* a, PyObject* b) { return operator_##function.binary(a, b); } \
-  [[maybe_unused]] PyObject* in_place_##function(PyObject* a, PyObject* b) {                     \
-    return in_place(operator_##function, integral, a, b);                                        \
-  }
+  PyObject* in_place_##function(PyObject* a, PyObject* b) { return in_place(operator_##function, integral, a, b); }
 OW_BINARY(add, "add", true)
 OW_BINARY(subtract, "sub", true)
 OW_BINARY(multiply, "mul", true)
@@ -752,6 +750,7 @@ int add_tensor_type(PyObject* module) {
   number_methods.nb_rshift = op_rshift;
   number_methods.nb_inplace_rshift = in_place_rshift;
   number_methods.nb_matrix_multiply = op_matrix_multiply;
+  number_methods.nb_inplace_matrix_multiply = in_place_matrix_multiply;
   number_methods.nb_divmod = op_divmod;
   number_methods.nb_negative = op_negative;
   number_methods.nb_positive = op_positive;
