@@ -13,6 +13,9 @@ import opwright.array_api as xp
 from .array_api import ATTRIBUTES, DRAWS, METHODS, PAGE, WHY, absent, differs, page, trouble
 
 
+pytestmark = pytest.mark.conformance
+
+
 @pytest.mark.parametrize("name", sorted(DRAWS))
 def test_function(name: str) -> None:
     @given(st.integers(0, 2**32 - 1))
