@@ -12,7 +12,6 @@ import opwright.array_api as xp
 
 from .array_api import ATTRIBUTES, DRAWS, METHODS, PAGE, WHY, absent, differs, page, trouble
 
-
 pytestmark = pytest.mark.conformance
 
 
