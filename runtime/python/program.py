@@ -46,7 +46,7 @@ class DebugRun:
 
 
 class Program:
-    """A loaded program.  One run at a time; callers on other threads wait."""
+    """A loaded program.  Several threads may run it at once; runs that update its constants wait for each other."""
 
     def __init__(self, loaded: Any, folder: Path) -> None:
         self._core = loaded
@@ -105,8 +105,7 @@ class Program:
     ) -> DebugRun:
         """Run and look inside.
 
-        capture: keep every call's inputs, attributes and outputs.  on_call: get each as it runs instead; it must not
-        run this program.  perturb: call id -> what to do to its outputs before anybody reads them.
+        capture: keep every call's inputs, attributes and outputs.  on_call: get each as it runs instead.  perturb: call id -> what to do to its outputs before anybody reads them.
         """
         traces: list[CallTrace] = []
         sink = on_call if on_call is not None else traces.append
@@ -134,7 +133,8 @@ class Program:
         return found
 
     def plan(self, inputs: Mapping[str, Any]) -> dict[str, int]:
-        """The memory plan at these sizes: `arena_bytes`, `unshared_bytes` (had nothing been reused), and calls."""
+        """The memory plan at these sizes: `arena_bytes`, `unshared_bytes` (had nothing been reused), calls, and
+        `donated_states`: how many are updated in place, without a copy."""
         found: dict[str, int] = self._core.plan(dict(inputs))
         return found
 

@@ -8,11 +8,13 @@
 // What depends on data (a register that is read, an extent that a call decides) is *dynamic*: its layout, its call's
 // preparation and its memory are made when its node is reached; everything else is made once per binding.
 #pragma once
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -61,6 +63,7 @@ class Program {
   struct Plan {  // what a binding costs
     int64_t arena, unshared;
     int calls, dynamic;
+    int donated;  // states that are updated in place
   };
 
   // Needs the GIL: calls the miss hook. With a table, ops and kernels come from it alone, and no hook is called.
@@ -80,7 +83,8 @@ class Program {
   std::vector<CallInfo> calls() const;
   int find_call(const std::string& id) const;  // -1: none
 
-  // `tensors` in the order of inputs(). One run at a time; others wait.
+  // `tensors` in the order of inputs(). Several threads may run at once, and an observer may run the program again; runs
+  // that update constants (state that is no input) wait for each other.
   std::vector<Result> run(const std::vector<Tensor>& tensors, const Observer& observer = {},
                           const std::unordered_map<int, Perturbation>& perturb = {});
   std::map<std::string, int64_t> symbols(const std::vector<Tensor>& tensors) const;  // those that the inputs decide
@@ -117,6 +121,7 @@ class Program {
     int maker = -1;            // node
     Tensor data;               // weights and constants
     std::vector<int> symbols;  // dynamic symbols that this value decides
+    int donor = -1;            // the input or constant whose memory it takes, to update it in place
   };
 
   struct Argument {
@@ -133,12 +138,13 @@ class Program {
   struct Node {
     Kind kind = Kind::Call;
     bool dynamic = false;
-    int in = -1, out = -1;  // View, Read, Copy; Register: out is a slot; Read: out is a slot
-    Expr expr;              // Register, Assert
-    std::string message;    // Assert
+    int in = -1, out = -1;          // View, Read, Copy; Register: out is a slot; Read: out is a slot
+    Expr expr;                      // Register, Assert
+    std::string message;            // Assert
+    std::string id, site, op_name;  // the last: of other nodes than calls the kind
     // calls
     int call = -1;  // index among the calls
-    std::string id, op_name, site, aten;
+    std::string aten;
     OpEntry* op = nullptr;
     const Kernel* kernel = nullptr;
     std::vector<Argument> args;  // flat
@@ -148,23 +154,32 @@ class Program {
     std::vector<AttrValue> attrs;
     std::vector<Patch> patches;
     std::vector<int> outs;       // value, or -1
+    int32_t inplace = 0;         // bit k: output k takes the memory of its twin
     std::vector<int> last_uses;  // dynamic roots that nothing reads after this node
   };
   struct State {
     int input;  // value: an input or a constant
     int output;
+    bool donated = false;  // calls write the new value where the old one is; else it is copied there after the run
   };
 
   Program() = default;
-  Binding& bind(const std::vector<Tensor>& tensors);
+  // A binding that nobody else uses; give_back() returns it.
+  std::unique_ptr<Binding> bind(const std::vector<Tensor>& tensors);
+  void give_back(std::unique_ptr<Binding> binding);
+  void check_inputs(const std::vector<Tensor>& given) const;
   std::vector<Number> solve(const std::vector<Tensor>& tensors) const;
   void check_symbol(const Slot& slot, int64_t extent, const std::string& where) const;
   void evaluate_attrs(const Node& node, const std::vector<Number>& environment, std::vector<AttrValue>& attrs) const;
   std::vector<std::pair<std::string, AttrValue>> named_attrs(const Node& node,
                                                              const std::vector<AttrValue>& attrs) const;
+  void check_assertion(const Node& node, const std::vector<Number>& environment) const;
   [[noreturn]] void fail_in(const Node& node, const Error& error) const;
   std::string describe(const Node& node) const;
   void execute(Binding& binding, const Observer& observer, const std::unordered_map<int, Perturbation>& perturb);
+  void execute_call(Binding& binding, const Node& node, const Observer& observer,
+                    const std::unordered_map<int, Perturbation>& perturb);
+  void execute_other(Binding& binding, const Node& node);
 
   std::string folder_, name_;
   const char* tag_ = "";                // what its memory is allocated for
@@ -176,8 +191,12 @@ class Program {
   std::vector<int> calls_;  // node of each call
   std::vector<Port> inputs_, outputs_;
   std::vector<State> state_;
+  SafeTensors weights_;
+  bool updates_constants_ = false, constants_lost_ = false;
+  std::mutex constants_mutex_;               // held by runs that update constants
+  std::atomic<std::thread::id> updating_{};  // the thread that holds it
   std::mutex mutex_;
-  std::vector<std::unique_ptr<Binding>> bindings_;  // the last used first
+  std::vector<std::unique_ptr<Binding>> bindings_;  // that no run uses, the last used first
 };
 
 // ---- one binding of the symbols ----
@@ -226,6 +245,7 @@ struct Binding {
   int64_t arena_bytes = 0, unshared_bytes = 0;
 
   // of the run in progress
+  bool touched = false;     // a call that updates state in place has begun
   std::vector<char*> data;  // first element of each root, of each view
   std::vector<StoragePtr> storage;
   StoragePtr arena;
@@ -234,6 +254,8 @@ struct Binding {
   void place(const Program& program, int value);                    // evaluates its layout
   void prepare(const Program& program, const Program::Node& node);  // everything but addresses; runs infer
   void point(const Program::Node& node);                            // fills in the addresses
+  void view(const Program& program, int value);                     // its address
+  void allocate_value(const Program& program, int value);
 
  private:
   void plan(const Program& program);

@@ -68,30 +68,47 @@ std::map<std::string, int64_t> Program::symbols(const std::vector<Tensor>& tenso
   return out;
 }
 
-Binding& Program::bind(const std::vector<Tensor>& tensors) {
+std::unique_ptr<Binding> Program::bind(const std::vector<Tensor>& tensors) {
   std::vector<Number> solved = solve(tensors);
   std::vector<int64_t> key;
   for (size_t k = 0; k < slots_.size(); ++k)
     if (slots_[k].is_symbol && !slots_[k].dynamic) key.push_back(solved[k].i);
   key.push_back(ThreadPool::instance().threads());  // workspace is for so many
-  auto found = std::find_if(bindings_.begin(), bindings_.end(), [&](const auto& b) { return b->key == key; });
-  if (found != bindings_.end()) {
-    std::rotate(bindings_.begin(), found, found + 1);
-  } else {
-    auto made = std::make_unique<Binding>(*this, std::move(solved));
-    made->key = std::move(key);
-    if (bindings_.size() == kKeptBindings) bindings_.pop_back();
-    bindings_.insert(bindings_.begin(), std::move(made));
+  {
+    std::lock_guard lock(mutex_);
+    auto found = std::find_if(bindings_.begin(), bindings_.end(), [&](const auto& b) { return b->key == key; });
+    if (found != bindings_.end()) {
+      std::unique_ptr<Binding> out = std::move(*found);
+      bindings_.erase(found);
+      return out;
+    }
   }
-  return *bindings_.front();
+  auto made = std::make_unique<Binding>(*this, std::move(solved));
+  made->key = std::move(key);
+  return made;
+}
+
+void Program::give_back(std::unique_ptr<Binding> binding) {
+  binding->arena = StoragePtr();  // the run's memory does not outlive the run, however it ended
+  for (StoragePtr& storage : binding->storage) storage = StoragePtr();
+  for (PreparedCall& call : binding->calls) call.temporaries.clear();
+  std::unique_ptr<Binding> oldest;  // destroyed without the lock
+  std::lock_guard lock(mutex_);
+  bindings_.insert(bindings_.begin(), std::move(binding));
+  if (bindings_.size() > kKeptBindings) {
+    oldest = std::move(bindings_.back());
+    bindings_.pop_back();
+  }
 }
 
 Program::Plan Program::plan(const std::vector<Tensor>& tensors) {
-  std::lock_guard lock(mutex_);
-  const Binding& binding = bind(tensors);
+  std::unique_ptr<Binding> binding = bind(tensors);
   int dynamic = 0;
   for (int node : calls_) dynamic += nodes_[static_cast<size_t>(node)].dynamic;
-  return {binding.arena_bytes, binding.unshared_bytes, static_cast<int>(calls_.size()), dynamic};
+  Plan out{binding->arena_bytes, binding->unshared_bytes, static_cast<int>(calls_.size()), dynamic, 0};
+  for (const State& state : state_) out.donated += state.donated;
+  give_back(std::move(binding));
+  return out;
 }
 
 // ---- calls without addresses ----
@@ -117,30 +134,28 @@ Binding::Binding(const Program& p, std::vector<Number> solved)
   }
   for (const Program::Node& node : p.nodes_) {
     if (node.dynamic) continue;
-    switch (node.kind) {
-      case Program::Kind::Register:
-        environment[static_cast<size_t>(node.out)] = Number::of(node.expr.eval(environment));
-        break;
-      case Program::Kind::Assert:
-        if (node.expr.eval(environment) == 0)
-          fail(ErrorKind::Value, p.name_, ": ", node.message.empty() ? "an assertion of the model" : node.message,
-               " does not hold: ", node.expr.text());
-        break;
-      case Program::Kind::View:
-      case Program::Kind::Copy:
-        place(p, node.out);
-        break;
-      case Program::Kind::Read:
-        break;
-      case Program::Kind::Call:
-        for (int out : node.outs)
-          if (out >= 0) place(p, out);
-        try {
+    try {
+      switch (node.kind) {
+        case Program::Kind::Register:
+          environment[static_cast<size_t>(node.out)] = Number::of(node.expr.eval(environment));
+          break;
+        case Program::Kind::Assert:
+          p.check_assertion(node, environment);
+          break;
+        case Program::Kind::View:
+        case Program::Kind::Copy:
+          place(p, node.out);
+          break;
+        case Program::Kind::Read:
+          break;
+        case Program::Kind::Call:
+          for (int out : node.outs)
+            if (out >= 0) place(p, out);
           prepare(p, node);
-        } catch (const Error& error) {
-          p.fail_in(node, error);
-        }
-        break;
+          break;
+      }
+    } catch (const Error& error) {
+      p.fail_in(node, error);
     }
   }
   for (const Program::Port& out : p.outputs_)
@@ -165,8 +180,7 @@ void Binding::place(const Program& p, int value) {
     dense.rank = layout.rank;
     std::copy_n(layout.sizes, layout.rank, dense.sizes);
     std::copy_n(layout.strides, layout.rank, dense.strides);
-    if (!dense.contiguous())
-      fail(ErrorKind::Program, p.name_, ": value '", v.id, "' is not contiguous; only views may be");
+    if (!dense.contiguous()) fail(ErrorKind::Program, "value '", v.id, "' is not contiguous; only views may be");
     set_contiguous_strides(layout.rank, layout.sizes, layout.strides);  // one form for extents of 0 and 1
     return;
   }
@@ -177,8 +191,8 @@ void Binding::place(const Program& p, int value) {
     (reach < 0 ? low : high) += reach;
   }
   if (low < 0 || high >= count)
-    fail(ErrorKind::Program, p.name_, ": view '", v.id, "' reaches elements ", low, " to ", high, " of the ", count,
-         " in '", p.values_[static_cast<size_t>(v.root)].id, "'");
+    fail(ErrorKind::Program, "view '", v.id, "' reaches elements ", low, " to ", high, " of the ", count, " in '",
+         p.values_[static_cast<size_t>(v.root)].id, "'");
 }
 
 void Program::evaluate_attrs(const Node& node, const std::vector<Number>& environment,
@@ -253,6 +267,7 @@ void Binding::prepare(const Program& p, const Program::Node& node) {
   c.call.parallel = ThreadPool::entry;
   c.call.pool = &pool;
   c.call.max_threads = pool.threads();
+  c.call.flags = node.inplace;
   c.error = OwError{OW_OK, -1, -1, -1, 0, 0};
 
   // Converted copies and unread outputs are dense; their strides lie here.
@@ -364,6 +379,7 @@ void Binding::plan(const Program& p) {
   FirstFit fit;
   auto place_root = [&](int value, int node) {
     if (value < 0 || leaves[static_cast<size_t>(value)]) return;
+    if (p.values_[static_cast<size_t>(value)].donor >= 0) return;
     const Program::Value& v = p.values_[static_cast<size_t>(value)];
     int64_t bytes = layouts[static_cast<size_t>(value)].numel() * static_cast<int64_t>(item_size(v.dtype));
     arena_offset[static_cast<size_t>(value)] = fit.take(bytes, node, std::max(last[static_cast<size_t>(value)], node));

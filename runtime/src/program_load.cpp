@@ -35,6 +35,7 @@ class Loader {
   std::shared_ptr<Program> load() {
     read();
     resolve();
+    find_donations();
     return program_;
   }
 
@@ -236,7 +237,7 @@ class Loader {
     if (const Json* state = json.find("state"))
       for (const Json& item : state->as_array(path_)) mutable_values[item.at("input", path_).as_string(path_)] = true;
     if (!any) return;
-    SafeTensors file = SafeTensors::open(p.folder_ + "/weights.safetensors");
+    const SafeTensors& file = p.weights_ = SafeTensors::open(p.folder_ + "/weights.safetensors");
     for (const Json* list : lists) {
       if (list == nullptr) continue;
       const char* what = list == lists[0] ? "weight" : "constant";
@@ -283,6 +284,10 @@ class Loader {
       std::string where = node_name(item, index++);
       const std::string& kind = item.at("kind", path_ + ": " + where).as_string(path_ + ": " + where);
       Program::Node node;
+      node.op_name = kind;
+      node.id = cat('#', index - 1);
+      if (const Json* id = item.find("id")) node.id = id->as_string(path_ + ": " + where);
+      if (const Json* site = item.find("site")) node.site = site->as_string(path_ + ": " + where);
       int number = static_cast<int>(p.nodes_.size());
       auto text = [&](const char* key) -> const std::string& {
         return item.at(key, path_ + ": " + where).as_string(path_ + ": " + where);
@@ -544,11 +549,9 @@ class Loader {
     node.kind = Program::Kind::Call;
     node.call = static_cast<int>(p.calls_.size());
     node.op_name = item.at("op", full).as_string(full);
-    if (const Json* id = item.find("id")) node.id = id->as_string(full);
-    if (const Json* site = item.find("site")) node.site = site->as_string(full);
     if (const Json* aten = item.find("aten")) node.aten = aten->as_string(full);
     std::string site = node.site.empty() ? "" : " (" + node.site + ")";
-    if (!node.id.empty() && !call_ids_.emplace(node.id, true).second) bad(where, " is not the only one of this id");
+    if (!call_ids_.emplace(node.id, true).second) bad(where, " is not the only one of this id");
     node.op = find_op(item, node.op_name, where, site);
     const Signature& sig = node.op->signature;
 
@@ -631,7 +634,8 @@ class Loader {
           bad("state '", input, "' is neither an input nor a constant");
         if (b.scalar || a.dtype != b.dtype || a.shape.size() != b.shape.size())
           bad("state '", input, "' becomes '", output, "', which is of another type");
-        p.state_.push_back({in, out});
+        p.updates_constants_ |= a.origin == Program::Origin::Weight;
+        p.state_.push_back({in, out, false});
       }
     }
   }
@@ -763,6 +767,58 @@ class Loader {
         if (row.outputs[j].dtype != v.dtype)
           bad("node '", node.id, "': op '", node.op_name, "' makes ", dtype_name(row.outputs[j].dtype), " as '",
               row.outputs[j].name, "', the program wants ", dtype_name(v.dtype));
+      }
+    }
+  }
+
+  // ---- state in place ----
+
+  // State whose new value may be written where the old one is: from its output back to its input, each value is made by
+  // a call whose kernel may overwrite one input with that output, and nobody reads that input then or later.
+  void find_donations() {
+    Program& p = *program_;
+    auto value = [&](int v) -> Program::Value& { return p.values_[static_cast<size_t>(v)]; };
+    auto is_root_of = [&](int root, int v) { return v >= 0 && value(v).root == root; };
+    for (Program::State& state : p.state_) {
+      std::vector<std::pair<int, int>> chain;  // value, and which output of its maker it is
+      int v = state.output;
+      bool good = true;
+      auto shared = [&](int root) {  // somebody outside the nodes reads it
+        bool any = false;
+        for (const Program::Port& out : p.outputs_) any |= !out.scalar && is_root_of(root, out.value);
+        for (const Program::State& other : p.state_)
+          any |= &other != &state && (is_root_of(root, other.output) || other.input == root);
+        return any;
+      };
+      while (good && v != state.input) {
+        const Program::Value& made = value(v);
+        good = made.origin == Program::Origin::Made && !made.dynamic && made.maker >= 0 && !shared(v) && made.donor < 0;
+        if (!good) break;
+        const Program::Node& node = p.nodes_[static_cast<size_t>(made.maker)];
+        if (node.kind != Program::Kind::Call || node.dynamic) good = false;
+        if (!good) break;
+        auto at = static_cast<size_t>(std::find(node.outs.begin(), node.outs.end(), v) - node.outs.begin());
+        int twin = node.kernel->twin[at];
+        if (twin < 0 || node.args[static_cast<size_t>(twin)].kind != Program::Argument::Kind::Value) good = false;
+        if (!good) break;
+        int from = node.args[static_cast<size_t>(twin)].value;
+        const Program::Value& old = value(from);
+        good = old.root == from && old.dtype == made.dtype && old.shape.size() == made.shape.size();
+        for (size_t k = 0; good && k < old.shape.size(); ++k) good = old.shape[k].text() == made.shape[k].text();
+        for (int k = made.maker; good && k < static_cast<int>(p.nodes_.size()); ++k) {
+          const Program::Node& reader = p.nodes_[static_cast<size_t>(k)];
+          int reads = reader.kind != Program::Kind::View && is_root_of(from, reader.in);
+          for (const Program::Argument& arg : reader.args) reads += is_root_of(from, arg.value);
+          good = reads == (k == made.maker ? 1 : 0);
+        }
+        chain.emplace_back(v, static_cast<int>(at));
+        v = from;
+      }
+      if (!good || chain.empty() || shared(state.input)) continue;
+      state.donated = true;
+      for (auto [member, at] : chain) {
+        value(member).donor = state.input;
+        p.nodes_[static_cast<size_t>(value(member).maker)].inplace |= int32_t{1} << at;
       }
     }
   }

@@ -18,6 +18,12 @@ void Program::fail_in(const Node& node, const Error& error) const {
   throw Error(error.kind(), describe(node) + ": " + error.message());
 }
 
+void Program::check_assertion(const Node& node, const std::vector<Number>& environment) const {
+  if (node.expr.eval(environment) == 0)
+    fail(ErrorKind::Value, node.message.empty() ? "an assertion of the model" : node.message,
+         " does not hold: ", node.expr.text());
+}
+
 int Program::find_call(const std::string& id) const {
   for (size_t k = 0; k < calls_.size(); ++k)
     if (nodes_[static_cast<size_t>(calls_[k])].id == id) return static_cast<int>(k);
@@ -85,163 +91,271 @@ std::vector<std::pair<std::string, AttrValue>> Program::named_attrs(const Node& 
   return out;
 }
 
+void Binding::view(const Program& p, int value) {
+  const Program::Value& v = p.values_[static_cast<size_t>(value)];
+  data[static_cast<size_t>(value)] = data[static_cast<size_t>(v.root)] + layouts[static_cast<size_t>(value)].offset *
+                                                                             static_cast<int64_t>(item_size(v.dtype));
+}
+
+void Binding::allocate_value(const Program& p, int value) {
+  const Program::Value& v = p.values_[static_cast<size_t>(value)];
+  StoragePtr& held = storage[static_cast<size_t>(value)];
+  held = new_storage(static_cast<size_t>(layouts[static_cast<size_t>(value)].numel()) * item_size(v.dtype));
+  data[static_cast<size_t>(value)] = held->data();
+}
+
 void Program::execute(Binding& b, const Observer& observer, const std::unordered_map<int, Perturbation>& perturb) {
-  auto view_data = [&](int value) {
-    const Value& v = values_[static_cast<size_t>(value)];
-    b.data[static_cast<size_t>(value)] =
-        b.data[static_cast<size_t>(v.root)] +
-        b.layouts[static_cast<size_t>(value)].offset * static_cast<int64_t>(item_size(v.dtype));
-  };
-  auto allocate_value = [&](int value) {
-    const Value& v = values_[static_cast<size_t>(value)];
-    StoragePtr& storage = b.storage[static_cast<size_t>(value)];
-    storage = new_storage(static_cast<size_t>(b.layouts[static_cast<size_t>(value)].numel()) * item_size(v.dtype));
-    b.data[static_cast<size_t>(value)] = storage->data();
-  };
   if (b.arena_bytes > 0) b.arena = new_storage(static_cast<size_t>(b.arena_bytes));
   for (size_t k = 0; k < values_.size(); ++k) {
     const Value& v = values_[k];
     if (v.scalar || v.dynamic) continue;
     if (v.origin == Origin::Weight) b.data[k] = v.data.data();
-    if (v.origin != Origin::Made) continue;
+    if (v.origin != Origin::Made || v.donor >= 0) continue;
     if (b.arena_offset[k] >= 0)
       b.data[k] = b.arena->data() + b.arena_offset[k];
     else
-      allocate_value(static_cast<int>(k));
+      b.allocate_value(*this, static_cast<int>(k));
   }
   for (size_t k = 0; k < values_.size(); ++k)
-    if (!values_[k].dynamic && values_[k].origin == Origin::View) view_data(static_cast<int>(k));
+    if (values_[k].donor >= 0) b.data[k] = b.data[static_cast<size_t>(values_[k].donor)];
+  for (size_t k = 0; k < values_.size(); ++k)
+    if (!values_[k].dynamic && values_[k].origin == Origin::View) b.view(*this, static_cast<int>(k));
 
   for (const Node& node : nodes_) {
-    switch (node.kind) {
-      case Kind::View:
-        if (!node.dynamic) continue;
-        b.place(*this, node.out);
-        view_data(node.out);
-        break;
-      case Kind::Register:
-        if (node.dynamic) b.environment[static_cast<size_t>(node.out)] = Number::of(node.expr.eval(b.environment));
-        break;
-      case Kind::Assert:
-        if (node.dynamic && node.expr.eval(b.environment) == 0)
-          fail(ErrorKind::Value, name_, ": ", node.message.empty() ? "an assertion of the model" : node.message,
-               " does not hold: ", node.expr.text());
-        break;
-      case Kind::Read: {
-        const Value& v = values_[static_cast<size_t>(node.in)];
-        if (b.layouts[static_cast<size_t>(node.in)].numel() != 1)
-          fail(ErrorKind::Value, name_, ": '", v.id, "' is read as one number, but has more elements");
-        Scalar value = load_scalar(b.data[static_cast<size_t>(node.in)], v.dtype);
-        Number& into = b.environment[static_cast<size_t>(node.out)];
-        into.f = value.as_double();
-        into.i = value.kind == Scalar::Kind::Float ? convert<int64_t>(into.f) : value.i;
-        break;
-      }
-      case Kind::Copy: {
-        if (node.dynamic) {
-          b.place(*this, node.out);
-          allocate_value(node.out);
-        }
-        const ValueLayout &from = b.layouts[static_cast<size_t>(node.in)],
-                          &to = b.layouts[static_cast<size_t>(node.out)];
-        if (from.rank != to.rank || !std::equal(from.sizes, from.sizes + from.rank, to.sizes))
-          fail(ErrorKind::Program, name_, ": '", values_[static_cast<size_t>(node.out)].id,
-               "' is a copy of another shape");
-        copy_layout({b.data[static_cast<size_t>(node.out)], values_[static_cast<size_t>(node.out)].dtype, to.rank,
-                     to.sizes, to.strides},
-                    {b.data[static_cast<size_t>(node.in)], values_[static_cast<size_t>(node.in)].dtype, from.rank,
-                     from.sizes, from.strides});
-        break;
-      }
-      case Kind::Call: {
-        PreparedCall& c = b.calls[static_cast<size_t>(node.call)];
-        try {
-          if (node.dynamic) {
-            b.prepare(*this, node);
-            for (int out : node.outs)
-              if (out >= 0) allocate_value(out);
-          }
-          b.point(node);
-          for (size_t k = 0; k < node.args.size(); ++k) {
-            if (c.cast_offset[k] < 0 || node.dynamic) continue;
-            size_t value = static_cast<size_t>(node.args[k].value);
-            const ValueLayout& from = b.layouts[value];
-            copy_layout(layout_of(c.tensors[k], dtype_of(c.tensors[k])),
-                        {b.data[value], values_[value].dtype, from.rank, from.sizes, from.strides});
-          }
-          c.error = OwError{OW_OK, -1, -1, -1, 0, 0};
-          int32_t status = node.kernel->symbols.run(&c.call);
-          if (status != OW_OK) raise_status(node.op_name, *node.kernel, status, c.error, c.call.list_len);
-        } catch (const Error& error) {
-          fail_in(node, error);
-        }
-        size_t n_in = node.args.size();
-        if (auto found = perturb.find(node.call); found != perturb.end()) {
-          for (size_t k = 0; k < node.outs.size(); ++k) {
-            const OwTensor& t = c.tensors[n_in + k];
-            Tensor changed = copy_of(t);
-            if (found->second.kind == Perturbation::Kind::Scale)
-              perturb_scale(changed, found->second.factor);
-            else
-              perturb_bf16(changed);
-            copy_layout(layout_of(t, changed.dtype),
-                        {changed.data(), changed.dtype, changed.rank, changed.sizes, changed.strides});
-          }
-        }
-        if (observer) {
-          std::vector<Tensor> inputs(n_in), outputs;
-          for (size_t k = 0; k < n_in; ++k) {
-            const Argument& arg = node.args[k];
-            if (arg.kind == Argument::Kind::Absent) continue;
-            OwTensor shown = c.tensors[k];
-            if (arg.kind == Argument::Kind::Value) {  // as the program has it, before any cast
-              ValueLayout& layout = b.layouts[static_cast<size_t>(arg.value)];
-              shown = {b.data[static_cast<size_t>(arg.value)],
-                       kCpu,
-                       layout.rank,
-                       to_dlpack(values_[static_cast<size_t>(arg.value)].dtype),
-                       layout.sizes,
-                       layout.strides,
-                       0};
-            }
-            inputs[k] = copy_of(shown);
-          }
-          for (size_t k = 0; k < node.outs.size(); ++k) outputs.push_back(copy_of(c.tensors[n_in + k]));
-          observer({node.call, inputs, node.list_len, named_attrs(node, c.attrs), outputs});
-        }
-        c.temporaries.clear();
-        break;
-      }
+    try {
+      if (node.kind == Kind::Call)
+        execute_call(b, node, observer, perturb);
+      else
+        execute_other(b, node);
+    } catch (const Error& error) {
+      fail_in(node, error);
     }
     for (int value : node.last_uses) b.storage[static_cast<size_t>(value)] = StoragePtr();
+  }
+}
+
+void Program::execute_other(Binding& b, const Node& node) {
+  switch (node.kind) {
+    case Kind::View:
+      if (!node.dynamic) break;
+      b.place(*this, node.out);
+      b.view(*this, node.out);
+      break;
+    case Kind::Register:
+      if (node.dynamic) b.environment[static_cast<size_t>(node.out)] = Number::of(node.expr.eval(b.environment));
+      break;
+    case Kind::Assert:
+      if (node.dynamic) check_assertion(node, b.environment);
+      break;
+    case Kind::Read: {
+      const Value& v = values_[static_cast<size_t>(node.in)];
+      if (b.layouts[static_cast<size_t>(node.in)].numel() != 1)
+        fail(ErrorKind::Value, "'", v.id, "' is read as one number, but has more elements");
+      Scalar value = load_scalar(b.data[static_cast<size_t>(node.in)], v.dtype);
+      Number& into = b.environment[static_cast<size_t>(node.out)];
+      into.f = value.as_double();
+      into.i = value.kind == Scalar::Kind::Float ? convert<int64_t>(into.f) : value.i;
+      break;
+    }
+    case Kind::Copy: {
+      if (node.dynamic) {
+        b.place(*this, node.out);
+        b.allocate_value(*this, node.out);
+      }
+      const ValueLayout &from = b.layouts[static_cast<size_t>(node.in)], &to = b.layouts[static_cast<size_t>(node.out)];
+      if (from.rank != to.rank || !std::equal(from.sizes, from.sizes + from.rank, to.sizes))
+        fail(ErrorKind::Program, "'", values_[static_cast<size_t>(node.out)].id, "' is a copy of another shape");
+      copy_layout({b.data[static_cast<size_t>(node.out)], values_[static_cast<size_t>(node.out)].dtype, to.rank,
+                   to.sizes, to.strides},
+                  {b.data[static_cast<size_t>(node.in)], values_[static_cast<size_t>(node.in)].dtype, from.rank,
+                   from.sizes, from.strides});
+      break;
+    }
+    case Kind::Call:
+      break;
+  }
+}
+
+void Program::execute_call(Binding& b, const Node& node, const Observer& observer,
+                           const std::unordered_map<int, Perturbation>& perturb) {
+  PreparedCall& c = b.calls[static_cast<size_t>(node.call)];
+  size_t n_in = node.args.size();
+  if (node.dynamic) {
+    b.prepare(*this, node);
+    for (int out : node.outs)
+      if (out >= 0) b.allocate_value(*this, out);
+  }
+  b.point(node);
+  for (size_t k = 0; k < n_in; ++k) {
+    if (c.cast_offset[k] < 0 || node.dynamic) continue;
+    size_t value = static_cast<size_t>(node.args[k].value);
+    const ValueLayout& from = b.layouts[value];
+    copy_layout(layout_of(c.tensors[k], dtype_of(c.tensors[k])),
+                {b.data[value], values_[value].dtype, from.rank, from.sizes, from.strides});
+  }
+  std::vector<Tensor> inputs;
+  auto copy_inputs = [&] {
+    inputs.resize(n_in);
+    for (size_t k = 0; k < n_in; ++k) {
+      const Argument& arg = node.args[k];
+      if (arg.kind == Argument::Kind::Absent) continue;
+      OwTensor shown = c.tensors[k];
+      if (arg.kind == Argument::Kind::Value) {  // as the program has it, before any cast
+        ValueLayout& layout = b.layouts[static_cast<size_t>(arg.value)];
+        shown = {b.data[static_cast<size_t>(arg.value)],
+                 kCpu,
+                 layout.rank,
+                 to_dlpack(values_[static_cast<size_t>(arg.value)].dtype),
+                 layout.sizes,
+                 layout.strides,
+                 0};
+      }
+      inputs[k] = copy_of(shown);
+    }
+  };
+  if (observer) copy_inputs();  // before the call, which may overwrite one
+  b.touched |= node.inplace != 0;
+  c.error = OwError{OW_OK, -1, -1, -1, 0, 0};
+  int32_t status = node.kernel->symbols.run(&c.call);
+  if (status != OW_OK) raise_status(node.op_name, *node.kernel, status, c.error, c.call.list_len);
+  if (auto found = perturb.find(node.call); found != perturb.end()) {
+    for (size_t k = 0; k < node.outs.size(); ++k) {
+      const OwTensor& t = c.tensors[n_in + k];
+      Tensor changed = copy_of(t);
+      if (found->second.kind == Perturbation::Kind::Scale)
+        perturb_scale(changed, found->second.factor);
+      else
+        perturb_bf16(changed);
+      copy_layout(layout_of(t, changed.dtype),
+                  {changed.data(), changed.dtype, changed.rank, changed.sizes, changed.strides});
+    }
+  }
+  if (observer) {
+    std::vector<Tensor> outputs;
+    for (size_t k = 0; k < node.outs.size(); ++k) outputs.push_back(copy_of(c.tensors[n_in + k]));
+    observer({node.call, inputs, node.list_len, named_attrs(node, c.attrs), outputs});
+  }
+  c.temporaries.clear();
+}
+
+// ---- what may not be at once ----
+
+namespace {
+
+// Memory that runs in progress update, of all programs.
+class Updated {
+ public:
+  struct Range {
+    const char *low, *high;
+  };
+  static Updated& instance() {
+    static auto* made = new Updated;
+    return *made;
+  }
+  // False: a run in progress updates some of it.
+  bool take(const std::vector<Range>& ranges) {
+    std::lock_guard lock(mutex_);
+    for (const Range& a : ranges)
+      for (const Range& b : held_)
+        if (a.low < b.high && b.low < a.high) return false;
+    held_.insert(held_.end(), ranges.begin(), ranges.end());
+    return true;
+  }
+  void drop(const std::vector<Range>& ranges) {
+    std::lock_guard lock(mutex_);
+    for (const Range& a : ranges)
+      held_.erase(std::find_if(held_.begin(), held_.end(), [&](const Range& b) { return b.low == a.low; }));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<Range> held_;
+};
+
+}  // namespace
+
+// What the tensors themselves say against a run: memory that is read-only, shared, or lost.
+void Program::check_inputs(const std::vector<Tensor>& given) const {
+  for (const State& state : state_) {
+    const Value& v = values_[static_cast<size_t>(state.input)];
+    if (v.origin != Origin::Input) continue;
+    auto at = static_cast<size_t>(v.port);
+    const Tensor& t = given[at];
+    const std::string& name = inputs_[at].name;
+    if (t.storage->readonly())
+      fail(ErrorKind::Value, name_, ": input '", name, "' is state, which the run updates, but it is read-only");
+    if (t.storage->lost())
+      fail(ErrorKind::Value, name_, ": input '", name,
+           "' was being updated in place by a run that failed: it holds neither its old nor its new value; fill it "
+           "again, or give another");
+    for (size_t k = 0; k < given.size(); ++k)
+      if (k != at && may_share_memory(given[k], t))
+        fail(ErrorKind::Value, name_, ": inputs '", name, "' and '", inputs_[k].name,
+             "' share memory, and the run updates '", name, "'; give one of them a copy");
   }
 }
 
 std::vector<Program::Result> Program::run(const std::vector<Tensor>& given, const Observer& observer,
                                           const std::unordered_map<int, Perturbation>& perturb) {
   AllocationTag tag(tag_);
-  std::lock_guard lock(mutex_);
+  if (weights_.changed())
+    fail(ErrorKind::Program, weights_.path(), ": was written to after the program was loaded; load it again");
   std::vector<Tensor> tensors = given;
-  Binding& b = bind(tensors);
-  struct Release {  // the run's memory does not outlive the run, however it ends
-    Binding& binding;
-    ~Release() {
-      binding.arena = StoragePtr();
-      for (StoragePtr& storage : binding.storage) storage = StoragePtr();
-      for (PreparedCall& call : binding.calls) call.temporaries.clear();
+  solve(tensors);  // whether there is an input for each at all
+  check_inputs(given);
+  std::unique_lock exclusive(constants_mutex_, std::defer_lock);
+  if (updates_constants_) {
+    if (updating_.load() == std::this_thread::get_id())
+      fail(ErrorKind::Value, name_, ": a run of it is in progress on this thread, and updates its constants");
+    exclusive.lock();
+    if (constants_lost_)
+      fail(ErrorKind::Value, name_, ": a run failed while it updated the program's constants; load the program again");
+  }
+  struct Held {  // until the run is over, however it ends
+    Program& program;
+    std::unique_ptr<Binding> binding;
+    std::vector<Updated::Range> ranges;
+    ~Held() {
+      if (binding) program.give_back(std::move(binding));
+      if (!ranges.empty()) Updated::instance().drop(ranges);
+      if (program.updates_constants_) program.updating_.store(std::thread::id{});
     }
-  } release{b};
+  } held{*this, nullptr, {}};
+  if (updates_constants_) updating_.store(std::this_thread::get_id());
+  std::vector<Updated::Range> ranges;
+  for (const State& state : state_) {
+    const Value& v = values_[static_cast<size_t>(state.input)];
+    if (v.origin != Origin::Input) continue;
+    Updated::Range range{};
+    byte_range(given[static_cast<size_t>(v.port)], &range.low, &range.high);
+    if (range.low != range.high) ranges.push_back(range);
+  }
+  if (!ranges.empty() && !Updated::instance().take(ranges))
+    fail(ErrorKind::Value, name_, ": another run in progress updates an input that is state here as well; ",
+         "each run needs its own");
+  held.ranges = std::move(ranges);
+  held.binding = bind(tensors);
+  Binding& b = *held.binding;
+  b.touched = false;
   for (size_t k = 0; k < inputs_.size(); ++k) {
     tensors[k] = contiguous(tensors[k]);
     b.data[static_cast<size_t>(inputs_[k].value)] = tensors[k].data();
   }
-  for (const State& state : state_) {
-    const Value& v = values_[static_cast<size_t>(state.input)];
-    if (v.origin == Origin::Input && given[static_cast<size_t>(v.port)].storage->readonly())
-      fail(ErrorKind::Value, name_, ": input '", inputs_[static_cast<size_t>(v.port)].name,
-           "' is state, which the run updates, but it is read-only");
+  try {
+    execute(b, observer, perturb);
+  } catch (...) {
+    if (b.touched) {
+      for (const State& state : state_) {
+        const Value& v = values_[static_cast<size_t>(state.input)];
+        if (!state.donated) continue;
+        if (v.origin == Origin::Weight)
+          constants_lost_ = true;
+        else if (tensors[static_cast<size_t>(v.port)].data() == given[static_cast<size_t>(v.port)].data())
+          given[static_cast<size_t>(v.port)].storage->lose();
+      }
+    }
+    throw;
   }
-  execute(b, observer, perturb);
 
   auto tensor_of = [&](int value) {
     const Value& v = values_[static_cast<size_t>(value)];
@@ -274,6 +388,10 @@ std::vector<Program::Result> Program::run(const std::vector<Tensor>& given, cons
   // All new states are read before any is written: one may be what another was.
   std::vector<Tensor> news;
   for (const State& state : state_) {
+    if (state.donated) {
+      news.emplace_back();
+      continue;
+    }
     Tensor fresh = tensor_of(state.output);
     Origin origin = values_[static_cast<size_t>(values_[static_cast<size_t>(state.output)].root)].origin;
     news.push_back(origin == Origin::Made ? fresh : clone(fresh));
@@ -298,7 +416,10 @@ std::vector<Program::Result> Program::run(const std::vector<Tensor>& given, cons
   for (size_t k = 0; k < state_.size(); ++k) {
     const Value& v = values_[static_cast<size_t>(state_[k].input)];
     const Tensor& into = v.origin == Origin::Input ? given[static_cast<size_t>(v.port)] : v.data;
-    copy_into(into, news[k]);
+    if (!state_[k].donated)
+      copy_into(into, news[k]);
+    else if (v.origin == Origin::Input && tensors[static_cast<size_t>(v.port)].data() != into.data())
+      copy_into(into, tensors[static_cast<size_t>(v.port)]);  // it was not contiguous: a copy was updated
     into.storage->bump_version();
   }
   return results;

@@ -267,8 +267,9 @@ PyObject* method_plan(PyObject* self, PyObject* mapping) {
       WithoutGil unlocked;
       plan = p.plan(tensors);
     }
-    return Py_BuildValue("{s:L,s:L,s:i,s:i}", "arena_bytes", static_cast<long long>(plan.arena), "unshared_bytes",
-                         static_cast<long long>(plan.unshared), "calls", plan.calls, "dynamic_calls", plan.dynamic);
+    return Py_BuildValue("{s:L,s:L,s:i,s:i,s:i}", "arena_bytes", static_cast<long long>(plan.arena), "unshared_bytes",
+                         static_cast<long long>(plan.unshared), "calls", plan.calls, "dynamic_calls", plan.dynamic,
+                         "donated_states", plan.donated);
   });
 }
 

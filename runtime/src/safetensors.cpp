@@ -19,8 +19,11 @@ namespace ow {
 struct SafeTensors::Mapping {
   char* data = nullptr;
   size_t bytes = 0;
+  int file = -1;
+  timespec written{};
   ~Mapping() {
     if (data != nullptr) munmap(data, bytes);
+    if (file >= 0) ::close(file);
   }
 };
 
@@ -40,22 +43,17 @@ SafeTensors SafeTensors::open(const std::string& path) {
   out.path_ = path;
   out.mapping_ = std::make_shared<Mapping>();
   Mapping& map = *out.mapping_;
-  int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  int file = map.file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) fail(ErrorKind::Program, path, ": cannot be opened: ", std::strerror(errno));
   struct stat status;
-  if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) {
-    ::close(file);
-    fail(ErrorKind::Program, path, ": is not a file");
-  }
+  if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) fail(ErrorKind::Program, path, ": is not a file");
   map.bytes = static_cast<size_t>(status.st_size);
+  map.written = status.st_mtim;
   if (map.bytes > 0) {
     void* data = mmap(nullptr, map.bytes, PROT_READ, MAP_PRIVATE, file, 0);
     int error = errno;
-    ::close(file);
     if (data == MAP_FAILED) fail(ErrorKind::Program, path, ": cannot be mapped: ", std::strerror(error));
     map.data = static_cast<char*>(data);
-  } else {
-    ::close(file);
   }
   if (map.bytes < 8) fail(ErrorKind::Program, path, ": is truncated: ", map.bytes, " bytes are no safetensors file");
   uint64_t header;
@@ -103,6 +101,13 @@ SafeTensors SafeTensors::open(const std::string& path) {
     out.entries_.emplace(name, entry);
   }
   return out;
+}
+
+bool SafeTensors::changed() const {
+  struct stat status;
+  if (mapping_ == nullptr || fstat(mapping_->file, &status) != 0) return false;
+  return static_cast<size_t>(status.st_size) != mapping_->bytes || status.st_mtim.tv_sec != mapping_->written.tv_sec ||
+         status.st_mtim.tv_nsec != mapping_->written.tv_nsec;
 }
 
 std::vector<std::string> SafeTensors::names() const {

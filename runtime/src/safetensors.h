@@ -22,6 +22,7 @@ class SafeTensors {
   bool contains(const std::string& name) const { return entries_.count(name) != 0; }
   // A read-only tensor over the mapping, which lives as long as any tensor of it; a copy where bytes are not aligned.
   Tensor get(const std::string& name) const;
+  bool changed() const;  // since it was opened: what is mapped is then another file's
   const std::string& path() const { return path_; }
 
  private:

@@ -33,6 +33,10 @@ class Storage {
   }
   void bump_sole() { version_.store(version() + 1, std::memory_order_relaxed); }
 
+  // What it holds is neither old nor new: a run that was to update it in place failed. Whoever writes to it mends it.
+  void lose() { lost_.store(uint64_t{version()} + 1, std::memory_order_relaxed); }
+  bool lost() const { return lost_.load(std::memory_order_relaxed) == uint64_t{version()} + 1; }
+
   void retain() { refs_.fetch_add(1, std::memory_order_relaxed); }
   void release() {
     if (refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) destroy();
@@ -47,6 +51,7 @@ class Storage {
 
   std::atomic<int32_t> refs_{1};
   std::atomic<uint32_t> version_{0};  // raised by every write through an alias (`out=`)
+  std::atomic<uint64_t> lost_{0};     // the version that was lost, plus 1
   char* data_ = nullptr;
   size_t bytes_ = 0;
   OwDevice device_ = kCpu;
