@@ -105,7 +105,8 @@ class Program:
     ) -> DebugRun:
         """Run and look inside.
 
-        capture: keep every call's inputs, attributes and outputs.  on_call: get each as it runs instead.  perturb: call id -> what to do to its outputs before anybody reads them.
+        capture: keep every call's inputs, attributes and outputs.  on_call: get each as it runs instead.
+        perturb: call id -> what to do to its outputs before anybody reads them.
         """
         traces: list[CallTrace] = []
         sink = on_call if on_call is not None else traces.append
