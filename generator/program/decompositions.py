@@ -33,7 +33,7 @@ def own(torch: Any) -> Mapping[Any, Callable[..., Any]]:
         aten.linalg_inv_ex.default: algebra.inverse,
         aten.linalg_matrix_exp.default: algebra.exponential,
         aten.linalg_qr.default: algebra.qr,
-        aten.grid_sampler_2d.default: lambda *a: _reflected_grid(torch, *a),
+        aten.grid_sampler_2d.default: lambda *a: _grid(torch, *a),
         aten.avg_pool2d.default: lambda *a, **k: _avg_pool(torch, 2, *a, **k),
         aten.avg_pool3d.default: lambda *a, **k: _avg_pool(torch, 3, *a, **k),
         aten.fake_quantize_per_tensor_affine_cachemask.default: lambda *a: _fake_quantised(torch, *a),
@@ -101,11 +101,45 @@ def _c2r(torch: Any, x: Any, dim: Sequence[int], normalization: int, last_dim_si
 
 
 _REFLECTION, _BORDER = 2, 1
+_CUBIC = 2
+
+
+def _grid(torch: Any, x: Any, grid: Any, mode: int, padding: int, align: bool) -> Any:
+    if mode == _CUBIC and padding != _REFLECTION:
+        return _cubic_grid(torch, x, grid, padding, align)
+    return _reflected_grid(torch, x, grid, mode, padding, align)
+
+
+def _cubic_grid(torch: Any, x: Any, grid: Any, padding: int, align: bool) -> Any:
+    """Each value from sixteen around it, by the cubic of a = -3/4; one beyond an edge is 0, or the edge's own."""
+    (batch, channels), sides = x.shape[:2], (x.shape[-1], x.shape[-2])
+    weights, places, inside = [], [], []
+    for k, n in enumerate(sides):
+        g = grid[..., k]
+        at = (g + 1) / 2 * (n - 1) if align else ((g + 1) * n - 1) / 2
+        low = at.floor()
+        tap = torch.arange(4) - 1
+        far = (at - low).unsqueeze(-1) - tap
+        far = far.abs()
+        near = ((1.25 * far - 2.25) * far) * far + 1
+        beyond = ((-0.75 * far + 3.75) * far - 6) * far + 3
+        weights.append(torch.where(far <= 1, near, beyond))
+        place = low.long().unsqueeze(-1) + tap
+        places.append(place.clamp(0, n - 1))
+        inside.append((place >= 0) & (place < n))
+    (across, down), (of_x, of_y) = places, weights
+    index = (down.unsqueeze(-1) * sides[0] + across.unsqueeze(-2)).reshape(batch, 1, -1)
+    taken = x.reshape(batch, channels, -1).gather(2, index.expand(batch, channels, -1))
+    taken = taken.reshape(batch, channels, *grid.shape[1:3], 4, 4)
+    if padding != _BORDER:
+        seen = inside[1].unsqueeze(-1) & inside[0].unsqueeze(-2)
+        taken = torch.where(seen.unsqueeze(1), taken, torch.zeros((), dtype=x.dtype))
+    return (taken * of_y.unsqueeze(-1).unsqueeze(1) * of_x.unsqueeze(-2).unsqueeze(1)).sum((-2, -1))
 
 
 def _reflected_grid(torch: Any, x: Any, grid: Any, mode: int, padding: int, align: bool) -> Any:
     """Positions beyond an edge are thrown back from it, and then none is beyond one."""
-    if padding != _REFLECTION:
+    if padding != _REFLECTION or mode == _CUBIC:
         return NotImplemented
     inside = []
     for k, n in enumerate((x.shape[-1], x.shape[-2])):

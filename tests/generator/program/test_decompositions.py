@@ -143,6 +143,9 @@ def test_windows_with_a_divisor_and_quantisation_are_torch_s() -> None:
             d._reflected_grid(torch, x, grid, mode, 2, align), want, atol=1e-5, rtol=1e-4
         )
     assert d._reflected_grid(torch, x, grid, 0, 1, False) is NotImplemented
+    for padding, align in ((0, False), (0, True), (1, False)):
+        want = torch.ops.aten.grid_sampler_2d(x, grid, 2, padding, align)
+        torch.testing.assert_close(d._grid(torch, x, grid, 2, padding, align), want, atol=1e-5, rtol=1e-4)
     q = torch.ops.aten.fake_quantize_per_tensor_affine_cachemask(x, 0.07, 3, -8, 7)
     for got, whole in zip(d._fake_quantised(torch, x, 0.07, 3, -8, 7), q, strict=True):
         torch.testing.assert_close(got, whole)
