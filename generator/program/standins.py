@@ -3,7 +3,8 @@
     with standing_in(torch):
         torch.export.export(…)
 
-    checks        a test of what tensors hold that only raises or warns is no part of what is computed: it passes
+    checks        a test of what tensors hold that only raises or warns is no part of what is computed: it passes; so
+                  does one whether a mask holds anywhere, before what is done where it does
     recurrences   layers over all steps as one call, where torch writes a step out for each
     loops         over the places where something holds (`for k in mask.nonzero()`), as over all places: where nothing
                   holds, what such a loop gathers is empty; parity says whether that is so
@@ -123,8 +124,9 @@ def _operands(file: str) -> tuple[tuple[_Spot, _Spot, bool | None], ...]:
         match node:
             case ast.Assert(test=test):
                 wanted: bool | None = True
-            case ast.If(test=test, body=body):
-                wanted = False if _only_says(body) else None
+            case ast.If(test=test, body=body, orelse=other):
+                wanted = False if _only_says(body) or _only_skips(test, body) else None
+                wanted = True if not other and _only_where(test, body) else wanted
             case ast.While(test=test) | ast.IfExp(test=test):
                 wanted = None
             case _:
@@ -143,6 +145,49 @@ def _only_says(body: list[ast.stmt]) -> bool:
         and s.value.func.attr in ("warn", "warning", "warning_once")
         for s in body
     )
+
+
+def _mask_of(test: ast.expr) -> str:
+    """`X.any()` and `torch.any(X)` → X's text."""
+    match test:
+        case ast.Call(func=ast.Attribute(value=x, attr="any"), args=[]):
+            return ast.unparse(x)
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="torch"), attr="any"), args=[x]):
+            return ast.unparse(x)
+    return ""
+
+
+def _only_where(test: ast.expr, body: list[ast.stmt]) -> bool:
+    """Writes nowhere but where the mask holds that is asked for: where none does, that is nothing."""
+    mask = _mask_of(test)
+
+    def masked(s: ast.stmt) -> bool:
+        match s:
+            case (
+                ast.Assign(targets=[ast.Subscript(slice=at)]) | ast.AugAssign(target=ast.Subscript(slice=at))
+            ):
+                return ast.unparse(at) == mask
+            case ast.Expr(value=ast.Call(func=ast.Attribute(attr=how), args=[m, _])):
+                return how in ("masked_fill_", "masked_scatter_") and ast.unparse(m) == mask
+            case ast.Assign(
+                targets=[ast.Name(id=x)],
+                value=ast.Call(func=ast.Attribute(value=ast.Name(id=y), attr="masked_fill"), args=[m, _]),
+            ):
+                return x == y and ast.unparse(m) == mask
+        return False
+
+    return bool(mask) and all(map(masked, body))
+
+
+def _only_skips(test: ast.expr, body: list[ast.stmt]) -> bool:
+    """`if not mask.any(): mask = None`: what holds nowhere need not be looked at, and may be."""
+    match test, body:
+        case (
+            ast.UnaryOp(op=ast.Not(), operand=asked),
+            [ast.Assign(targets=[ast.Name(id=x)], value=ast.Constant(value=None))],
+        ):
+            return x == _mask_of(asked)
+    return False
 
 
 def _leaves(test: ast.expr, wanted: bool | None) -> Iterator[tuple[ast.expr, bool | None]]:

@@ -38,6 +38,25 @@ def test_a_check_that_only_raises_passes() -> None:
     assert "__bool__" not in vars(torch.Tensor)
 
 
+def masked(x: Any) -> Any:
+    x = x.clone()
+    low, high = x < 0, x > 1
+    if low.any():
+        x[low] = 0.5
+    if torch.any(high):
+        x = x.masked_fill(high, 2.0)
+    if not high.any():
+        high = None
+    return x if high is None else x + high
+
+
+def test_what_is_done_where_a_mask_holds_is_done_nowhere_where_it_does_not() -> None:
+    x = torch.tensor([[0.2, -1.0], [3.0, 0.1]])
+    program = exported(masked, x)
+    for y in (x, x.abs() / 4, -x):
+        assert torch.equal(program(y), masked(y))
+
+
 def experts(x: Any) -> Any:
     """As mixtures of experts go through those that some token chose."""
     out = torch.zeros_like(x)
