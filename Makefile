@@ -89,7 +89,7 @@ ci: ## what CI runs: lint, every part of the tests within its budget, the wheel 
 	.ci/run
 
 .PHONY: wheel
-wheel: core ## build the wheel into dist/
+wheel: core stubs ## build the wheel into dist/
 	rm -rf build/lib build/bdist.* dist/opwright-*.whl
 	$(PY) -m pip wheel --quiet --disable-pip-version-check $(PIP_ARGS) --no-deps --wheel-dir dist .
 
@@ -133,6 +133,11 @@ CXX_FILES := $(wildcard runtime/include/opwright/*.h runtime/src/*.cpp runtime/s
 
 .PHONY: setup
 setup: models dev ## install everything that tests and lint need
+
+.PHONY: stubs
+stubs: core ## ops.pyi and _core.pyi, which editors and type checkers read, from the specs
+	$(OW) generate --stubs
+	@$(PY) .ci/link.py >/dev/null
 
 .PHONY: link
 link: $(STAMP)/venv ## bring build/src/opwright (the package as links) up to date

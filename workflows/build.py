@@ -4,7 +4,7 @@
     opwright build [OP…]           operators (default: all that are accepted), with headers and a CMake package
     opwright build --wheel [OP…]   the same in a wheel that needs no compiler where it is installed
 
-May import: bridge, kernels, wheel, workbench, generator.bind_key, runtime.
+May import: bridge, kernels, stubs, wheel, workbench, generator.bind_key, runtime.
 """
 
 from __future__ import annotations
@@ -253,9 +253,10 @@ def build(
             progress.step("the runtime library")
             sdk = write_sdk(out)
             if wheel:
+                from .stubs import stub_texts
                 from .wheel import write_wheel
 
-                made_wheel = write_wheel(out, folder)
+                made_wheel = write_wheel(out, folder, stub_texts(bench.proven()))
     seconds = time.perf_counter() - began
     _show(built, folder, out, sdk, made_wheel, seconds, as_json)
     return 0

@@ -159,6 +159,7 @@ class GenerateError(OpwrightError):
         "opwright generate softmax",
         "opwright generate softmax --dialect cpu-avx2 --dialect cpu-portable",
         "opwright generate --all --check",
+        "opwright generate --stubs",
     ],
 )
 @click.argument("ops", nargs=-1, metavar="[OP]...")
@@ -167,6 +168,11 @@ class GenerateError(OpwrightError):
     "every",
     is_flag=True,
     help="Every operator of this workbench; with --check: all that was generated.",
+)
+@click.option(
+    "--stubs",
+    is_flag=True,
+    help="ops.pyi and _core.pyi, which editors and type checkers read, beside the runtime (or into --out).",
 )
 @click.option(
     "--check", is_flag=True, help="Write nothing; exit code 1 where the files are not what would be written."
@@ -187,7 +193,13 @@ class GenerateError(OpwrightError):
 )
 @json_option
 def generate(
-    ops: tuple[str, ...], every: bool, check: bool, dialects: tuple[str, ...], out: Path | None, as_json: bool
+    ops: tuple[str, ...],
+    every: bool,
+    stubs: bool,
+    check: bool,
+    dialects: tuple[str, ...],
+    out: Path | None,
+    as_json: bool,
 ) -> int:
     """Write kernels, bindings, tests, benchmark and page of an op, and list them.
 
@@ -195,6 +207,8 @@ def generate(
     itself.
     """
     bench = Workbench.here()
+    if stubs:
+        return _stubs(bench, ops, every or check or bool(dialects), out, as_json)
     root = (out or bench.config.generated).absolute()
     if every == bool(ops):
         raise GenerateError(
@@ -224,6 +238,22 @@ def generate(
     if errors:
         raise errors[0] if len(errors) == 1 else ErrorGroup(errors)
     return _report(done, check, as_json)
+
+
+def _stubs(bench: Workbench, ops: tuple[str, ...], more: bool, out: Path | None, as_json: bool) -> int:
+    from .stubs import beside, write_stubs
+
+    if ops or more:
+        raise GenerateError("--stubs are of all operators, and stand alone", hint="leave out the rest")
+    folder = out or beside()
+    written = write_stubs(bench.proven(), folder)
+    if as_json:
+        console.print_json(
+            {"ok": True, "ops": [], "stubs": {"folder": str(folder), "written": [p.name for p in written]}}
+        )
+    else:
+        console.say(f"{console.short(folder)}: {', '.join(p.name for p in written) or 'nothing changed'}")
+    return EXIT_OK
 
 
 def _dialects_before(root: Path, spec: OpSpec) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ import hashlib
 import sysconfig
 import tomllib
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 
@@ -67,8 +67,8 @@ def _folder_of(package: str, places: dict[str, str]) -> str:
     return f"{_folder_of(parent, places)}/{name}"
 
 
-def write_wheel(out: Path, kernels: Path) -> Path:
-    """The wheel, into `out`; `kernels`: a folder that `write_table` wrote."""
+def write_wheel(out: Path, kernels: Path, stubs: Mapping[str, str]) -> Path:
+    """The wheel, into `out`; `kernels`: a folder that `write_table` wrote; `stubs`: what stubs.py makes."""
     tag = wheel_tag()
     try:
         about = metadata.distribution("opwright")
@@ -93,7 +93,10 @@ def write_wheel(out: Path, kernels: Path) -> Path:
             record.append(f"{name},sha256={digest},{len(data)}")
 
         for name, source in package_files():
-            add(name, source.read_bytes())
+            if source.suffix != ".pyi":
+                add(name, source.read_bytes())
+        for name, text in stubs.items():
+            add(f"opwright/{name}", text.encode())
         add(f"opwright/_core{sysconfig.get_config_var('EXT_SUFFIX')}", core.read_bytes())
         for source in sorted(p for p in kernels.iterdir() if p.is_file()):
             add(f"opwright/_data/kernels/{source.name}", source.read_bytes())

@@ -7,7 +7,7 @@ May import: everything of the runtime.  To add a name: here, in `__all__`, and i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import memory, methods, ops
 from .aten import call_aten
@@ -53,23 +53,37 @@ __all__ = [
 ]
 
 methods.install()
-Tensor: Any = core.Tensor
-tensor: Any = core.tensor
-from_dlpack: Any = core.from_dlpack
-empty: Any = core.empty
-full: Any = core.full
-num_threads: Any = core.num_threads
-set_num_threads: Any = core.set_num_threads
-memory_stats: Any = core.memory_stats
-reset_peak_memory: Any = core.reset_peak_memory
-empty_cache: Any = core.empty_cache
+if TYPE_CHECKING:  # the stub that `opwright generate --stubs` makes; Any where it was not made
+    from ._core import (
+        Tensor,
+        empty,
+        empty_cache,
+        from_dlpack,
+        full,
+        memory_stats,
+        num_threads,
+        reset_peak_memory,
+        set_num_threads,
+        tensor,
+    )
+else:
+    Tensor = core.Tensor
+    tensor = core.tensor
+    from_dlpack = core.from_dlpack
+    empty = core.empty
+    full = core.full
+    num_threads = core.num_threads
+    set_num_threads = core.set_num_threads
+    memory_stats = core.memory_stats
+    reset_peak_memory = core.reset_peak_memory
+    empty_cache = core.empty_cache
 
 
-def zeros(shape: int | Sequence[int], dtype: Any = "f32") -> Any:
+def zeros(shape: int | Sequence[int], dtype: Any = "f32") -> Tensor:
     """A tensor of zeros."""
-    return core.full(shape, 0, dtype)
+    return core.full(shape, 0, dtype)  # type: ignore[no-any-return, unused-ignore]
 
 
-def ones(shape: int | Sequence[int], dtype: Any = "f32") -> Any:
+def ones(shape: int | Sequence[int], dtype: Any = "f32") -> Tensor:
     """A tensor of ones."""
-    return core.full(shape, 1, dtype)
+    return core.full(shape, 1, dtype)  # type: ignore[no-any-return, unused-ignore]

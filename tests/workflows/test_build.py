@@ -392,7 +392,8 @@ def test_a_wheel_needs_no_compiler(tmp_path: Path) -> None:
         assert archive.testzip() is None
         names = archive.namelist()
         archive.extractall(site)
-    assert len(names) == len(set(names)) and sum(n.startswith("opwright/_core") for n in names) == 1
+    assert len(names) == len(set(names)) and sum(n.startswith("opwright/_core.cpython") for n in names) == 1
+    assert {"opwright/py.typed", "opwright/ops.pyi", "opwright/_core.pyi"} <= set(names)
     env = {"PATH": "/nowhere", "PYTHONPATH": str(site), "OPWRIGHT_CACHE": str(tmp_path / "cache")}
     use = [sys.executable, "-c", USE, "gradient"]
     done = subprocess.run(use, cwd=tmp_path, capture_output=True, text=True, env=env)
