@@ -594,6 +594,24 @@ _KINDS = re.compile(r"(?<!input)(?<!position)_ids$")
 _UNPACKED = re.compile(r"not enough values to unpack \(expected (\d+), got (\d+)\)")
 
 
+#: How PyTorch says that a mask holds in so many other places than there are values.
+_PLACED = re.compile(
+    r"value tensor of shape \[(\d+)[^\]]*\] cannot be broadcast to indexing result of shape \[(\d+)"
+)
+
+
+def _with_places(inputs: Mapping[str, Any], values: int, places: int) -> list[dict[str, Any]]:
+    """The inputs with a mask that held in `places`, holding in as many as there are values, behind each row's first."""
+    out = []
+    for name, x in inputs.items():
+        each = values // len(x) if x.dim() == 2 and name.endswith("mask") and int(x.sum()) == places else 0
+        if 0 < each < x.shape[1] and each * len(x) == values:
+            mask = x * 0
+            mask[:, 1 : 1 + each] = 1
+            out.append({**inputs, name: mask})
+    return out
+
+
 def _misfits(text: str, inputs: Mapping[str, Any]) -> Iterator[tuple[int, int, int]]:
     """(axis, extent, wanted extent) by what an error says."""
     for axis, said in _MISFITS:
@@ -666,6 +684,8 @@ class _Tried:
                 for name, x in reversed(list(inputs.items()))
                 if x.dim() > max(axis, 1) and x.shape[axis] == now
             ]
+        if found := _PLACED.search(text):
+            return _with_places(inputs, int(found[1]), int(found[2]))
         if found := _UNPACKED.search(text):
             wanted, now = int(found[1]), int(found[2])
             return [
@@ -1016,6 +1036,7 @@ def _shapes(config: Any) -> dict[str, list[tuple[int, ...]]]:
         "timesteps": [(b, t)],
         "flattened_patches": [(b, s, 2 + flat)],  # where a patch stands, then the patch
         "pixel_attention_mask": [(b, s)],
+        "image_attention_mask": [(b, s, 1)],
         "spatial_shapes": [(b, 2)],
         "grid_thw": [(len(_GRID), 3)],
         "merge_sizes": [(b,)],

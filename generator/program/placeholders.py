@@ -105,7 +105,12 @@ def held(config: Any, inputs: Mapping[str, Any]) -> dict[str, list[int]]:
     if ids is None or not any(name in inputs for name in MEDIA):
         return {}
     tokens = sorted({t for _, t in _tokens(config) if bool((ids == t).any())})
-    return {"input_ids": tokens} if tokens else {}
+    masks = {  # a mask that says where features stand
+        name: [1]
+        for name, x in inputs.items()
+        if name.endswith("mask") and x.dim() == 2 and 0 < int(x.sum()) < x.numel()
+    }
+    return masks | ({"input_ids": tokens} if tokens else {})
 
 
 def without(inputs: Mapping[str, Any], tokens: Mapping[str, Sequence[int]]) -> dict[str, Any]:

@@ -101,7 +101,7 @@ _RULES: tuple[tuple[str, str, Callable[[Sizes], int]], ...] = (
     (r"conv_pos_embedding_groups", "heads", lambda s: s.heads),
     (r"conv_pos_embeddings", "positions", lambda s: s.head),
     (r"tokens_per_image$", "image", lambda s: (s.patches // 2) ** 2),
-    (r"num_queries|num_proposals|^num_latents$", "positions", lambda s: 8),
+    (r"num_queries|latent_query_num|num_proposals|^num_latents$", "positions", lambda s: 8),
     (
         r"^num_filters$",
         "channels",
@@ -312,6 +312,13 @@ def _agree(have: Mapping[str, Any], out: dict[str, Any], sizes: Sizes, without: 
     _images(have, out, sizes, without)
     _lists(have, out, sizes, without)
     _rotary(have, out, now, sizes, without)
+    if (
+        "same" in without
+        and isinstance(heads, int)
+        and kv is not None
+        and have.get("num_key_value_heads") == have.get("num_attention_heads")
+    ):
+        out["num_key_value_heads"] = heads
     for name, value in have.items() if "same" in without else ():
         width = _width_of(value, have, out) if type(value) is int and name not in out else None
         if width is not None and _rule(name) is None:
