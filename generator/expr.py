@@ -374,25 +374,40 @@ Block = tuple[Stmt, ...]
 E = TypeVar("E", bound=Expr)
 
 
+_PARTS: dict[type[Expr], tuple[str, ...]] = {}
+
+
+def _parts(kind: type[Expr]) -> tuple[str, ...]:
+    """The fields of a kind of node that may hold expressions."""
+    if kind not in _PARTS:
+        _PARTS[kind] = tuple(f.name for f in fields(kind) if f.name not in ("span", "dtype"))
+    return _PARTS[kind]
+
+
 def children(x: Expr) -> tuple[Expr, ...]:
     """Direct sub-expressions, in source order."""
+    known: tuple[Expr, ...] | None = x.__dict__.get("_children")
+    if known is not None:
+        return known
     out: list[Expr] = []
-    for f in fields(x):
-        if f.name in ("span", "dtype"):
-            continue
-        v = getattr(x, f.name)
+    for name in _parts(type(x)):
+        v = getattr(x, name)
         if isinstance(v, Expr):
             out.append(v)
         elif isinstance(v, tuple):
             out.extend(e for e in v if isinstance(e, Expr))
-    return tuple(out)
+    found = tuple(out)
+    x.__dict__["_children"] = found  # nodes are frozen: asked a hundred times, found once
+    return found
 
 
 def walk(x: Expr) -> Iterator[Expr]:
     """`x` and everything below it, parents first."""
-    yield x
-    for c in children(x):
-        yield from walk(c)
+    todo = [x]
+    while todo:
+        n = todo.pop()
+        yield n
+        todo.extend(reversed(children(n)))
 
 
 _CUTS = ("floor", "ceil", "trunc", "round")
@@ -418,18 +433,16 @@ def rounds_to_integer(x: Expr) -> bool:
 def map_children(x: Expr, fn: Callable[[Expr], Expr]) -> Expr:
     """`x` with each direct sub-expression replaced by `fn` of it; the same object when nothing changed."""
     changes: dict[str, Any] = {}
-    for f in fields(x):
-        if f.name in ("span", "dtype"):
-            continue
-        v = getattr(x, f.name)
+    for name in _parts(type(x)):
+        v = getattr(x, name)
         if isinstance(v, Expr):
             w = fn(v)
             if w is not v:
-                changes[f.name] = w
+                changes[name] = w
         elif isinstance(v, tuple) and any(isinstance(e, Expr) for e in v):
             ws = tuple(fn(e) if isinstance(e, Expr) else e for e in v)
             if any(a is not b for a, b in zip(v, ws, strict=True)):
-                changes[f.name] = ws
+                changes[name] = ws
     return replace(x, **changes) if changes else x
 
 

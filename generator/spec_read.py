@@ -665,18 +665,12 @@ class SpecReader:
             self.fail(node, "`lower` must be a mapping of targets", "lower: {cpu: {kind: rows}}")
             return {}
         value: dict[str, object] = node.plain()
-        for key, item in node.pairs:
-            how = value.get(key.string)
-            if not isinstance(how, dict) or how.get("kind") != "body":
-                continue
-            file = how.get("file")
-            if key.string != "cpu":
+        how, item = value.get("cpu"), node.get("cpu")
+        if item is not None and isinstance(how, dict) and how.get("kind") == "body" and "file" in how:
+            file = how["file"]
+            if not isinstance(file, str) or not _BODY.fullmatch(file) or ".." in file.split("/"):
                 self.fail(
-                    item, "bodies fill kernels of the CPU", "lower: {cpu: {kind: body, file: mine.cpp}}"
-                )
-            elif not isinstance(file, str) or not _BODY.fullmatch(file) or ".." in file.split("/"):
-                self.fail(
-                    item,
+                    item.get("file") or item,
                     "a body is a .cpp file in the folder of bodies",
                     "lower: {cpu: {kind: body, file: mine.cpp}}",
                 )

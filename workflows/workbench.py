@@ -152,7 +152,7 @@ class Workbench:
     def body_of(self, spec: OpSpec) -> Body | None:
         """The loops that were written by hand for the CPU (`lower: {cpu: {kind: body, file: …}}`), if any were."""
         asked = spec.lower.get("cpu")
-        if not isinstance(asked, Mapping) or asked.get("kind") != "body":
+        if not isinstance(asked, Mapping) or asked.get("kind") != "body" or "file" not in asked:
             return None
         name = str(asked["file"])
         folders = [Path(name).parent] if Path(name).is_absolute() else self.config.bodies_dirs
