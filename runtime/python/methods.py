@@ -139,7 +139,7 @@ def another_way(name: str, args: tuple[Any, ...], attrs: Mapping[str, Any]) -> A
 def apply(name: str, *args: Any, **attrs: Any) -> Any:
     """The op's answer, or `another_way`'s."""
     try:
-        return op(name)(*args, **attrs)
+        return op(name)(*args, **attrs) if attrs else op(name)(*args)
     except OpTypeError:
         if (out := another_way(name, args, attrs)) is NotImplemented:
             raise
@@ -151,6 +151,8 @@ def _numpy_names(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(method)
     def taking(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not kwargs:
+            return method(self, *args)
         for theirs, ours in (("axis", "dim"), ("keepdims", "keepdim")):
             if theirs in kwargs:
                 kwargs[ours] = kwargs.pop(theirs)
@@ -175,25 +177,32 @@ def _axis(dim: int, rank: int) -> int:
 
 
 def _reduced(name: str, x: Tensor, dim: Axes, keepdim: bool, **attrs: Any) -> Tensor:
-    if x.ndim == 0 and dim is not None:  # one element, whose "dim 0" may be named
-        for d in [dim] if isinstance(dim, int) else dim:
-            _axis(d, 0)
-        dim = None
-    if dim is not None and not isinstance(dim, int):
-        dim = tuple(dim) or None  # PyTorch: no axis named is every axis
-    if name in ("all", "any") and x.dtype in ("c64", "c128"):
-        x = x != 0
-    if name in _OF_COMPLEX and x.dtype in ("c64", "c128"):
-        overload, names = _OF_COMPLEX[name]
-        dims = dim if dim is None or not isinstance(dim, int) else [dim]
-        return call_aten(
-            overload, x, dim=dims, keepdim=keepdim, **{n: v for n, v in attrs.items() if n in names}
-        )
+    if dim is not None:
+        if x.ndim == 0:  # one element, whose "dim 0" may be named
+            for d in [dim] if isinstance(dim, int) else dim:
+                _axis(d, 0)
+            dim = None
+        elif not isinstance(dim, int):
+            dim = tuple(dim) or None  # PyTorch: no axis named is every axis
+    if name in _COMPLEX and x.dtype in ("c64", "c128"):
+        return _of_complex(name, x, dim, keepdim, attrs)
+    if not attrs:  # a call by a dict of names costs as much as a small kernel
+        return op(name)(x, dim=dim, keepdim=keepdim)
     return op(name)(x, dim=dim, keepdim=keepdim, **attrs)
 
 
+def _of_complex(name: str, x: Tensor, dim: Any, keepdim: bool, attrs: Mapping[str, Any]) -> Tensor:
+    overload, names = _COMPLEX[name]
+    if overload is None:  # whether something is not 0 is asked of real numbers alone
+        return op(name)(x != 0, dim=dim, keepdim=keepdim)
+    dims = [dim] if isinstance(dim, int) else dim
+    return call_aten(overload, x, dim=dims, keepdim=keepdim, **{n: v for n, v in attrs.items() if n in names})
+
+
 #: Reductions of complex numbers that `call_aten` composes, and the arguments they take beside `dim` and `keepdim`.
-_OF_COMPLEX = {
+_COMPLEX: dict[str, tuple[str | None, tuple[str, ...]]] = {
+    "all": (None, ()),
+    "any": (None, ()),
     "mean": ("aten.mean.dim", ("dtype",)),
     "std": ("aten.std.correction", ("correction",)),
     "var": ("aten.var.correction", ("correction",)),
@@ -360,11 +369,15 @@ class Methods:
     @_numpy_names
     def sum(self: Tensor, dim: Axes = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
         """The sum over axes, or over all; of integers in i64."""
+        if dtype is None:
+            return _reduced("sum", self, dim, keepdim)
         return _reduced("sum", self, dim, keepdim, dtype=dtype)
 
     @_numpy_names
     def mean(self: Tensor, dim: Axes = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
         """The mean over axes, or over all."""
+        if dtype is None:
+            return _reduced("mean", self, dim, keepdim)
         return _reduced("mean", self, dim, keepdim, dtype=dtype)
 
     @_numpy_names
@@ -654,7 +667,7 @@ def _unary(name: str) -> Callable[..., Any]:
 
 def _binary(name: str) -> Callable[..., Any]:
     def method(self: Tensor, other: Any, **attrs: Any) -> Tensor:
-        return apply(name, self, other, **attrs)
+        return apply(name, self, other, **attrs) if attrs else apply(name, self, other)
 
     return _named(
         name, method, f"{name}(other) -> `ow.ops.{name}` of this tensor and another one, or a number."

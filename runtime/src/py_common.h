@@ -147,8 +147,9 @@ inline ow::Tensor& tensor_of(PyObject* object) { return reinterpret_cast<TensorO
 PyObject* wrap(ow::Tensor t);
 // A dense tensor of unset values; small ones take the object and the memory of one that is gone. Throws.
 PyObject* new_tensor(ow::DType dtype, int32_t rank, const int64_t* sizes, const int64_t* strides, size_t bytes);
-void empty_tensor_pool();                           // gives those memories back to the allocator
-void set_tensor_pool(bool on);                      // off: memory comes from the allocator alone, which may poison it
+void empty_tensor_pool();       // gives those memories back to the allocator
+void set_tensor_pool(bool on);  // off: memory comes from the allocator alone, which may poison it
+bool tensor_pool_is_on();
 PyObject* py_extend(PyObject*, PyObject* members);  // members written in Python
 PyObject* py_set_parts(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* names);
 PyObject* py_empty(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* names);

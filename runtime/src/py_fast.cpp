@@ -125,6 +125,8 @@ bool attr_of(PyObject* value, AttrKind kind, ShortCalls::Attr& attr) {
   }
 }
 
+constexpr size_t kScratch = 2048;  // so much workspace needs no allocator
+
 struct Number {
   alignas(16) char bytes[16];
 };
@@ -153,7 +155,8 @@ void ShortCalls::learn() {
     if (listed && !(attr.has_default && !attr.default_value.present())) return;  // its length belongs to the key
     kinds_[k] = attr.kind;
     given_only_[k] = !attr.has_default && !attr.optional;
-    fixed_[k] = attr.is_static || listed || attr.kind == AttrKind::DType || attr.kind == AttrKind::Text;
+    flags_[k] = attr.is_static && attr.kind == AttrKind::Bool;  // its value is a part of the key
+    fixed_[k] = (attr.is_static && !flags_[k]) || listed || attr.kind == AttrKind::DType || attr.kind == AttrKind::Text;
     const AttrValue& value = attr.default_value;
     if (value.ints.size() > kAxes) return;
     defaults_[k] = Attr{value.tag, static_cast<int32_t>(value.ints.size()), value.i, value.f, {}};
@@ -161,7 +164,12 @@ void ShortCalls::learn() {
     names_[n_in_ + k] = PyUnicode_InternFromString(attr.name.c_str());
   }
   PyErr_Clear();  // no memory for a name: calls by that keyword go the general way
-  serves_ = true;
+  serves_ = plain_ = true;
+  plain_key_ = 0;
+  for (int k = 0; k < n_attr_; ++k) {
+    plain_ = plain_ && !given_only_[k];
+    plain_key_ = plain_key_ << 4 | code_of(k, defaults_[k]);
+  }
 }
 
 ShortCalls::Slot* ShortCalls::find(uint64_t key, const Input* inputs, const Attr* attrs) {
@@ -187,10 +195,10 @@ ShortCalls::Slot* ShortCalls::find(uint64_t key, const Input* inputs, const Attr
   return &slot;
 }
 
-bool ShortCalls::same(const Slot& slot, const Input* inputs, const Attr* attrs, int n_in, int n_attr) {
-  if (!slot.known || slot.threads != ow::ThreadPool::instance().threads()) return false;
+bool ShortCalls::same(const Slot& slot, const Input* inputs, const Attr* attrs, int32_t threads) const {
+  if (!slot.known || slot.threads != threads) return false;
   const int64_t* sizes = slot.sizes;
-  for (int k = 0; k < n_in; ++k) {
+  for (int k = 0; k < n_in_; ++k) {
     if (inputs[k].kind != Operand::Kind::Tensor) continue;
     const Tensor& t = *inputs[k].tensor;
     if (t.rank != slot.ranks[k]) return false;
@@ -198,13 +206,14 @@ bool ShortCalls::same(const Slot& slot, const Input* inputs, const Attr* attrs, 
       if (t.sizes[d] != sizes[d]) return false;
     sizes += t.rank;
   }
-  for (int k = 0; k < n_attr; ++k)
+  if (slot.plain && attrs == defaults_) return true;
+  for (int k = 0; k < n_attr_; ++k)
     if (!(attrs[k] == slot.attrs[k])) return false;
   return true;
 }
 
 // Asks the kernel; false where it refuses, or the result is beyond what fits.
-bool ShortCalls::measure(Slot& slot, OwCall& c, const Input* inputs, const Attr* attrs, int n_in, int n_attr) {
+bool ShortCalls::measure(Slot& slot, OwCall& c, const Input* inputs, const Attr* attrs) const {
   const ow::Kernel& kernel = *slot.kernel;
   slot.known = false;
   c.shapes = &slot.shape;
@@ -222,7 +231,7 @@ bool ShortCalls::measure(Slot& slot, OwCall& c, const Input* inputs, const Attr*
   slot.bytes = n * static_cast<int64_t>(ow::item_size(kernel.row.outputs[0].dtype));
   slot.elements = n;
   int axes = 0;
-  for (int k = 0; k < n_in; ++k) {
+  for (int k = 0; k < n_in_; ++k) {
     if (inputs[k].kind != Operand::Kind::Tensor) continue;
     const Tensor& t = *inputs[k].tensor;
     slot.elements += t.numel();
@@ -230,7 +239,8 @@ bool ShortCalls::measure(Slot& slot, OwCall& c, const Input* inputs, const Attr*
     for (int32_t d = 0; d < t.rank && axes < kSizes; ++d) slot.sizes[axes + d] = t.sizes[d];
     axes += t.rank;
   }
-  std::copy(attrs, attrs + n_attr, slot.attrs);
+  std::copy(attrs, attrs + n_attr_, slot.attrs);
+  slot.plain = attrs == defaults_;
   slot.threads = c.max_threads;
   slot.known = !kernel.row.from_data && axes <= kSizes;
   return true;
@@ -272,16 +282,22 @@ PyObject* ShortCalls::call(PyObject* const* args, Py_ssize_t n, PyObject* kwname
       return nullptr;
     }
   }
-  Attr attrs[kAttrs];
-  for (int k = 0; k < n_attr_; ++k) {
-    PyObject* value = given[n_in_ + k];
-    if (value == nullptr || (value == Py_None && defaults_[k].tag == Tag::Absent)) {
-      if (value == nullptr && given_only_[k]) return nullptr;
-      attrs[k] = defaults_[k];
-    } else if (fixed_[k] || !attr_of(value, kinds_[k], attrs[k])) {
-      return nullptr;
+  Attr own[kAttrs];
+  const Attr* attrs = defaults_;
+  if (n <= n_in_ && kwnames == nullptr && plain_) {
+    key = key << 4 * n_attr_ | plain_key_;
+  } else {
+    attrs = own;
+    for (int k = 0; k < n_attr_; ++k) {
+      PyObject* value = given[n_in_ + k];
+      if (value == nullptr || (value == Py_None && defaults_[k].tag == Tag::Absent)) {
+        if (value == nullptr && given_only_[k]) return nullptr;
+        own[k] = defaults_[k];
+      } else if (fixed_[k] || !attr_of(value, kinds_[k], own[k])) {
+        return nullptr;
+      }
+      key = key << 4 | code_of(k, own[k]);
     }
-    key = key << 4 | static_cast<uint64_t>(attrs[k].tag);
   }
   key |= uint64_t{1} << 63;  // no call's key is 0
   Slot* slot = find(key, inputs, attrs);
@@ -342,7 +358,7 @@ PyObject* ShortCalls::call(PyObject* const* args, Py_ssize_t n, PyObject* kwname
   c.parallel = ow::ThreadPool::entry;
   c.pool = &pool;
   c.max_threads = pool.threads();
-  if (!same(*slot, inputs, attrs, n_in_, n_attr_) && !measure(*slot, c, inputs, attrs, n_in_, n_attr_)) return nullptr;
+  if (!same(*slot, inputs, attrs, c.max_threads) && !measure(*slot, c, inputs, attrs)) return nullptr;
 
   Ref made = Ref(new_tensor(kernel.row.outputs[0].dtype, slot->shape.rank, slot->shape.dim, slot->strides,
                             static_cast<size_t>(slot->bytes)));
@@ -354,8 +370,10 @@ PyObject* ShortCalls::call(PyObject* const* args, Py_ssize_t n, PyObject* kwname
   // From here on the slot may become another call's: the GIL is released, or a finaliser runs.
   bool held = slot->elements <= kHeldElements;
   size_t workspace = static_cast<size_t>(slot->workspace);
+  alignas(ow::kAlignment) char scratch[kScratch];
+  bool allocated = workspace > kScratch || (workspace > 0 && !tensor_pool_is_on());
   if (workspace > 0) {
-    c.workspace = ow::allocate(workspace);
+    c.workspace = allocated ? ow::allocate(workspace) : scratch;
     c.workspace_bytes = static_cast<int64_t>(workspace);
   }
   int32_t status;
@@ -365,7 +383,7 @@ PyObject* ShortCalls::call(PyObject* const* args, Py_ssize_t n, PyObject* kwname
     WithoutGil unlocked;
     status = kernel.symbols.run(&c);
   }
-  if (workspace > 0) ow::deallocate(c.workspace, workspace);
+  if (allocated) ow::deallocate(c.workspace, workspace);
   if (status != OW_OK) return nullptr;  // the general way meets the same error, and says what it means
   out.storage->bump_sole();
   return made.release();

@@ -46,6 +46,7 @@ class ShortCalls {
     uint64_t key = 0;
     const ow::Kernel* kernel = nullptr;  // null: such calls go the general way
     bool known = false;
+    bool plain = false;  // all attributes are the defaults
     int32_t threads = 0, ranks[kInputs];
     int64_t sizes[kSizes];
     Attr attrs[kAttrs];
@@ -55,18 +56,24 @@ class ShortCalls {
   };
 
   void learn();
+  uint64_t code_of(int k, const Attr& attr) const {
+    return static_cast<uint64_t>(attr.tag) | (flags_[k] && attr.i != 0 ? 8u : 0u);
+  }
   Slot* find(uint64_t key, const Input* inputs, const Attr* attrs);
-  static bool same(const Slot& slot, const Input* inputs, const Attr* attrs, int n_in, int n_attr);
-  static bool measure(Slot& slot, OwCall& call, const Input* inputs, const Attr* attrs, int n_in, int n_attr);
+  bool same(const Slot& slot, const Input* inputs, const Attr* attrs, int32_t threads) const;
+  bool measure(Slot& slot, OwCall& call, const Input* inputs, const Attr* attrs) const;
 
   ow::OpEntry* entry_;
   uint32_t generation_ = UINT32_MAX;
   bool serves_ = false;
+  bool plain_ = false;      // calls may give no attribute at all
+  uint64_t plain_key_ = 0;  // and then have this in their key
   int n_in_ = 0, n_attr_ = 0, next_ = 0;
   bool optional_[kInputs];
   ow::AttrKind kinds_[kAttrs];
   bool given_only_[kAttrs];  // no default: it must be given
   bool fixed_[kAttrs];       // static, or of a kind that only the general way reads: left out, it has its default
+  bool flags_[kAttrs];       // a static bool
   Attr defaults_[kAttrs];
   PyObject* names_[kInputs + kAttrs];  // interned
   Slot slots_[kSlots];

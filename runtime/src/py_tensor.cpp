@@ -115,6 +115,7 @@ PyObject* new_tensor(DType dtype, int32_t rank, const int64_t* sizes, const int6
 }
 
 void empty_tensor_pool() { pool.drain(); }
+bool tensor_pool_is_on() { return pool.on; }
 void set_tensor_pool(bool on) {
   pool.on = on;
   pool.drain();

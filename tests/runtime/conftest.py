@@ -155,9 +155,12 @@ def library() -> Path:
 
 @pytest.fixture
 def hook(library: Path) -> Iterator[Hook]:
-    """The hand-written ops, registered afresh, with their miss hook installed."""
+    """The hand-written ops, registered afresh, with their miss hook installed; the workbench's come back afterwards."""
     from opwright import registry
 
+    registry.ensure()
+    own = {s["name"] for s in SIGNATURES} & set(registry.names())
+    signatures = [registry.get(name).signature for name in own]
     for signature in SIGNATURES:
         registry.register_op(signature)
     made = Hook(library)
@@ -165,3 +168,5 @@ def hook(library: Path) -> Iterator[Hook]:
     registry.set_miss_hook(made)
     yield made
     registry.set_miss_hook(before)
+    for signature in signatures:
+        registry.register_op(signature)
