@@ -42,7 +42,7 @@ enable: models ## take MODEL from a transformers config to parity with PyTorch
 	$(OW) enable $(MODEL) $(ARGS)
 
 .PHONY: test
-test: models dev ## all tests, or those of PART=unit|judge|conformance|cuda|scorecard|nightly|examples
+test: models dev ## all tests, or those of PART=unit|judge|conformance|cuda|scorecard|sanitizers|nightly|examples
 	$(PY) -m pytest -n $(JOBS) --dist worksteal -q $(PART_MARK) $(ARGS)
 
 .PHONY: lint
@@ -108,7 +108,7 @@ distclean: clean ## the same, and .venv
 
 # ---- parts of the tests: a test without one of these marks is `unit` ----
 
-PARTS := judge conformance cuda scorecard
+PARTS := judge conformance cuda scorecard sanitizers
 JOBS  ?= auto
 PART  ?=
 SHARE ?=

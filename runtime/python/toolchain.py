@@ -882,17 +882,19 @@ def _in_parallel(
 # ---- the runtime's own extension module --------------------------------------------------------------------
 
 
-def build_core() -> Path:
+def build_core(*, extra_flags: Sequence[str] = ()) -> Path:
     """Build `runtime/src/*.cpp` into the extension module `_core`; returns its path.
 
     The first import on a machine compiles it; later ones find it in the cache.  It is compiled for the
     portable
     dialect: kernels do the arithmetic, and one library then serves every machine that shares the cache.
-    Says so on stderr when it takes more than two seconds.
+    Says so on stderr when it takes more than two seconds.  `extra_flags`: as in `compile_library`, for sanitizers.
     """
     link = ["-Wl,-undefined,dynamic_lookup"] if sys.platform == "darwin" else []
     sources = _runtime_sources(lambda name: not name.startswith(_HOST))
-    return _build_runtime(sources, "opwright._core", link, "compiling opwright's runtime core")
+    return _build_runtime(
+        sources, "opwright._core", [*extra_flags, *link], "compiling opwright's runtime core"
+    )
 
 
 def build_host() -> Path:

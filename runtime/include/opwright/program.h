@@ -59,7 +59,7 @@ class Tensor {
     if (out.size() != static_cast<int64_t>(values.size()))
       throw Error(OPWRIGHT_VALUE, "Tensor::of: " + std::to_string(values.size()) + " values for a shape of " +
                                       std::to_string(out.size()));
-    std::memcpy(out.view_.data, values.data(), values.size() * sizeof(T));
+    if (!values.empty()) std::memcpy(out.view_.data, values.data(), values.size() * sizeof(T));
     return out;
   }
   // No copy: `data`, contiguous, must outlive what is made of it.
