@@ -32,7 +32,7 @@ from typing import Any, BinaryIO, Self
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["TorchCrashed", "TorchError", "TorchMissing", "TorchServer", "composition_names"]
+__all__ = ["TorchCrashed", "TorchError", "TorchMissing", "TorchServer", "complete", "composition_names"]
 
 VERSION = 3
 _HEAD = struct.Struct("<4sIQ")
@@ -256,7 +256,7 @@ def _decode(torch: Any, value: dict[str, Any], arrays: Mapping[str, Array]) -> A
     return value["value"]
 
 
-def _complete(torch: Any, schema: Any, arguments: dict[str, Any]) -> None:
+def complete(torch: Any, schema: Any, arguments: dict[str, Any]) -> None:
     """Fit arguments to the overload's types, or say that it cannot express them.
 
     A tensor of rank 0 where a number is wanted becomes one, and so does a list of one; a list has the overload's own
@@ -270,18 +270,18 @@ def _complete(torch: Any, schema: Any, arguments: dict[str, Any]) -> None:
         plain = kind.removeprefix("Optional[").removesuffix("]") if kind.startswith("Optional") else kind
         if isinstance(value, torch.Tensor) and plain in _NUMBERS:
             if value.dim() != 0:
-                raise _Inexpressible(
+                raise Inexpressible(
                     f"`{a.name}` is a number, the case has a tensor of shape {list(value.shape)}"
                 )
             arguments[a.name] = value.item()
         elif isinstance(value, list) and plain in _NUMBERS:
             if len(value) != 1:
-                raise _Inexpressible(f"`{a.name}` is one number, the case has {len(value)}")
+                raise Inexpressible(f"`{a.name}` is one number, the case has {len(value)}")
             arguments[a.name] = value[0]
         elif isinstance(value, list) and a.N is not None and len(value) != a.N:
-            raise _Inexpressible(f"`{a.name}` has {a.N} entries, the case has {len(value)}")
+            raise Inexpressible(f"`{a.name}` has {a.N} entries, the case has {len(value)}")
         elif value is None and a.name in arguments and not kind.startswith("Optional"):
-            raise _Inexpressible(f"`{a.name}` is never absent")
+            raise Inexpressible(f"`{a.name}` is never absent")
         if a.name in arguments or a.has_default_value():
             continue
         if kind.startswith("Optional"):
@@ -298,7 +298,7 @@ def _complete(torch: Any, schema: Any, arguments: dict[str, Any]) -> None:
 _NUMBERS = ("number", "Scalar", "float", "int", "bool", "SymInt")
 
 
-class _Inexpressible(Exception):
+class Inexpressible(Exception):
     """The overload has no way to say this call."""
 
 
@@ -319,7 +319,7 @@ def _answer(
         for a in schema:
             if a.name in left_out and a.has_default_value():
                 arguments.pop(a.name, None)
-        _complete(torch, schema, arguments)
+        complete(torch, schema, arguments)
         torch.backends.cuda.enable_flash_sdp(message["fused"])
         with torch.no_grad():
             result = function(**arguments)

@@ -105,7 +105,7 @@ def _judge_here(start: str, job: Job) -> Judged:
 
 def judge_all(bench: Workbench, jobs: Sequence[Job], workers: int, progress: Progress) -> Iterator[Judged]:
     """Judge many; each as it ends.  A machine's fault ends the rest."""
-    if len(jobs) == 1 or workers == 1:
+    if len(jobs) <= 1 or workers == 1:
         for job in jobs:
             own = Workbench(bench.config)  # a file that is named overlays its operators: not for who asked
             try:

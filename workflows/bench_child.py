@@ -88,6 +88,7 @@ def _theirs(
 ) -> Callable[[], Any]:
     from ..generator.program.torch_compat import overload_of, torch_dtype
     from ..generator.types import DType
+    from ..validators.torch_server import complete
 
     def tensor(a: Any) -> Any:
         t = (
@@ -103,6 +104,7 @@ def _theirs(
         k: torch_dtype(DType.F64 if wide and DType(v).is_float else DType(v))
         for k, v in request["dtypes"].items()
     }
+    complete(torch, function._schema.arguments, given)  # numbers and lists as the overload has them
     return lambda: function(**given)
 
 

@@ -104,6 +104,8 @@ class _Arguments:
             if found is not None:
                 out.append(f"using {name} = {storage_type(found)};")
         out += [f"constexpr bool {name}_given = {str(there).lower()};" for name, there in op.key.present]
+        out += [f"constexpr int64_t {name}_length = {n};" for name, n in op.key.lengths]
+        out += [f"constexpr int32_t {name}_rank = {n};" for name, n in op.key.ranks]
         for name, value in op.key.static:
             if isinstance(value, bool):
                 out.append(f"constexpr bool {_plain(name)} = {str(value).lower()};")

@@ -183,3 +183,8 @@ def test_ctrl_c_in_a_build_is_one_line_and_leaves_nothing(
     assert out == "" and not (project / "evidence").exists()
     left = [p for p in fresh_cache.rglob("*") if p.is_file()] if fresh_cache.exists() else []
     assert [p for p in left if p.suffix not in (".so", ".o", ".json")] == []
+
+
+def test_nothing_stale_is_no_fault(ow: Any, project: Path) -> None:
+    ran = ow("accept", "softmax", "--stale", "--tier", "quick", "-j", "2")
+    assert ran.code == 0 and ran.out.strip() == "nothing is stale" and not ran.err
