@@ -33,6 +33,7 @@ def rows() -> Iterator[Row]:
         x, y = ow.tensor(a), ow.tensor(b)
         yield f"add(x, y), {n}", ops.add, (x, y), (a, b), torch.add, np.add
         yield f"x + y, {n}", o.add, (x, y), (a, b), o.add, o.add
+        yield f"x += y, {n}", o.iadd, (ow.tensor(a), y), (a.copy(), b), o.iadd, o.iadd
         yield f"x * 2.0, {n}", o.mul, (x, 2.0), (a, 2.0), o.mul, o.mul
         yield f"x < y, {n}", o.lt, (x, y), (a, b), o.lt, o.lt
         yield f"relu(x), {n}", ops.relu, (x,), (a,), torch.relu, lambda v: np.maximum(v, 0)

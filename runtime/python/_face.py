@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import memory, methods, ops
+from .array_api import arange, asarray, empty_like, eye, full_like, linspace, ones_like, zeros_like
 from .aten import call_aten
 from .exceptions import (
     MissingKernelError,
@@ -34,15 +35,22 @@ __all__ = [
     "Program",
     "ProgramError",
     "Tensor",
+    "arange",
+    "asarray",
     "call_aten",
     "empty",
     "empty_cache",
+    "empty_like",
+    "eye",
     "from_dlpack",
     "full",
+    "full_like",
+    "linspace",
     "memory",
     "memory_stats",
     "num_threads",
     "ones",
+    "ones_like",
     "ops",
     "reset_peak_memory",
     "set_num_threads",
@@ -50,6 +58,7 @@ __all__ = [
     "vjp",
     "vjp_aten",
     "zeros",
+    "zeros_like",
 ]
 
 methods.install()

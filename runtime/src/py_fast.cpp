@@ -127,6 +127,11 @@ bool attr_of(PyObject* value, AttrKind kind, ShortCalls::Attr& attr) {
 
 constexpr size_t kScratch = 2048;  // so much workspace needs no allocator
 
+PyObject* out_name() {
+  static PyObject* name = PyUnicode_InternFromString("out");
+  return name;
+}
+
 struct Number {
   alignas(16) char bytes[16];
 };
@@ -142,6 +147,7 @@ void ShortCalls::learn() {
   if (sig.inputs.size() > kInputs || sig.attrs.size() > kAttrs || sig.outputs.size() != 1) return;
   n_in_ = static_cast<int>(sig.inputs.size());
   n_attr_ = static_cast<int>(sig.attrs.size());
+  own_out_ = sig.find_input("out") >= 0 || sig.find_attr("out") >= 0;
   for (PyObject*& name : names_) name = nullptr;  // interned strings live on, so that nothing is released here
   for (int k = 0; k < n_in_; ++k) {
     const ow::InputSpec& input = sig.inputs[static_cast<size_t>(k)];
@@ -246,15 +252,36 @@ bool ShortCalls::measure(Slot& slot, OwCall& c, const Input* inputs, const Attr*
   return true;
 }
 
+// What was given as `out=`, where the kernel may write to it as it is; else null.
+Ref ShortCalls::given_out(PyObject* into, const Slot& slot, const Input* inputs, int32_t* flags) const {
+  if (!is_tensor(into)) return Ref();
+  const Tensor& out = tensor_of(into);
+  const ow::Kernel& kernel = *slot.kernel;
+  bool fits = out.dtype == kernel.row.outputs[0].dtype && out.rank == slot.shape.rank &&
+              std::equal(out.sizes, out.sizes + out.rank, slot.shape.dim) && !out.storage->readonly() &&
+              out.contiguous();
+  for (int k = 0; k < n_in_ && fits; ++k) {
+    if (inputs[k].kind != Operand::Kind::Tensor || !ow::may_share_memory(*inputs[k].tensor, out)) continue;
+    fits = k == kernel.twin[0] && ow::identical(*inputs[k].tensor, out);  // else the general way copies the input
+    if (fits) *flags |= 1;
+  }
+  return fits ? Ref::borrow(into) : Ref();
+}
+
 PyObject* ShortCalls::call(PyObject* const* args, Py_ssize_t n, PyObject* kwnames) noexcept try {
   if (generation_ != entry_->generation.load(std::memory_order_relaxed)) learn();
   if (!serves_ || n > n_in_ + n_attr_) return nullptr;
   PyObject* given[kInputs + kAttrs] = {};
+  PyObject* into = nullptr;  // `out=`
   for (Py_ssize_t k = 0; k < n; ++k) given[k] = args[k];
   if (kwnames != nullptr) {
     Py_ssize_t keywords = PyTuple_GET_SIZE(kwnames);
     for (Py_ssize_t k = 0; k < keywords; ++k) {
       PyObject* name = PyTuple_GET_ITEM(kwnames, k);
+      if (name == out_name() && !own_out_) {
+        into = args[n + k];
+        continue;
+      }
       int at = 0;
       while (at < n_in_ + n_attr_ && names_[at] != name) ++at;
       if (at == n_in_ + n_attr_ || given[at] != nullptr) return nullptr;
@@ -360,8 +387,10 @@ PyObject* ShortCalls::call(PyObject* const* args, Py_ssize_t n, PyObject* kwname
   c.max_threads = pool.threads();
   if (!same(*slot, inputs, attrs, c.max_threads) && !measure(*slot, c, inputs, attrs)) return nullptr;
 
-  Ref made = Ref(new_tensor(kernel.row.outputs[0].dtype, slot->shape.rank, slot->shape.dim, slot->strides,
-                            static_cast<size_t>(slot->bytes)));
+  Ref made = into != nullptr ? given_out(into, *slot, inputs, &c.flags)
+                             : Ref(new_tensor(kernel.row.outputs[0].dtype, slot->shape.rank, slot->shape.dim,
+                                              slot->strides, static_cast<size_t>(slot->bytes)));
+  if (!made) return nullptr;
   Tensor& out = tensor_of(made.get());
   descriptors[n_in_] = out.describe();
   pointers[n_in_] = &descriptors[n_in_];
@@ -384,9 +413,14 @@ PyObject* ShortCalls::call(PyObject* const* args, Py_ssize_t n, PyObject* kwname
     status = kernel.symbols.run(&c);
   }
   if (allocated) ow::deallocate(c.workspace, workspace);
-  if (status != OW_OK) return nullptr;  // the general way meets the same error, and says what it means
-  out.storage->bump_sole();
-  return made.release();
+  into == nullptr ? out.storage->bump_sole() : out.storage->bump_version();
+  if (status == OW_OK) return made.release();
+  try {
+    ow::raise_status(entry_->name, kernel, status, error, nullptr);
+  } catch (...) {
+    translate_exception();
+  }
+  return nullptr;
 } catch (...) {  // no memory, say: the general way says for what
   PyErr_Clear();
   return nullptr;

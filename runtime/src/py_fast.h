@@ -12,7 +12,8 @@ class ShortCalls {
   ShortCalls(const ShortCalls&) = delete;
   ShortCalls& operator=(const ShortCalls&) = delete;
 
-  // The result; null without an error where the general way is to be taken. Under the GIL.
+  // The result; null with an error set where the kernel met one, null without where the general way is to be taken.
+  // Under the GIL.
   PyObject* call(PyObject* const* args, Py_ssize_t n, PyObject* kwnames) noexcept;
 
   static constexpr int kInputs = 4, kAttrs = 6, kSlots = 4, kAxes = 4, kSizes = 16;
@@ -63,9 +64,12 @@ class ShortCalls {
   bool same(const Slot& slot, const Input* inputs, const Attr* attrs, int32_t threads) const;
   bool measure(Slot& slot, OwCall& call, const Input* inputs, const Attr* attrs) const;
 
+  Ref given_out(PyObject* into, const Slot& slot, const Input* inputs, int32_t* flags) const;
+
   ow::OpEntry* entry_;
   uint32_t generation_ = UINT32_MAX;
   bool serves_ = false;
+  bool own_out_ = false;    // an argument of the op is called `out`
   bool plain_ = false;      // calls may give no attribute at all
   uint64_t plain_key_ = 0;  // and then have this in their key
   int n_in_ = 0, n_attr_ = 0, next_ = 0;

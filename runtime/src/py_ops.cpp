@@ -316,6 +316,7 @@ PyObject* call_op(OpEntry& op, PyObject* const* args, Py_ssize_t n, PyObject* kw
 PyObject* vectorcall(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
   Py_ssize_t n = PyVectorcall_NARGS(nargsf);
   if (PyObject* done = reinterpret_cast<OpObject*>(self)->fast->call(args, n, kwnames)) return done;
+  if (PyErr_Occurred()) return nullptr;
   return guarded([&] { return call_op(entry_of(self), args, n, kwnames, false); });
 }
 

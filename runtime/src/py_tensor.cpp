@@ -525,6 +525,10 @@ Py_ssize_t length(PyObject* self) {
   return -1;
 }
 PyObject* sequence_item(PyObject* self, Py_ssize_t index) {
+  if (tensor_of(self).rank == 0) {  // an IndexError would end a loop over it as if it were empty
+    PyErr_SetString(PyExc_TypeError, "a tensor of rank 0 has no items");
+    return nullptr;
+  }
   return guarded([&] { return wrap(ow::select(tensor_of(self), 0, index)); });
 }
 
@@ -605,7 +609,7 @@ bool keeps_dtype(const Tensor& t, PyObject* other) {
 PyObject* in_place(Operator& op, bool integral, PyObject* self, PyObject* other) {
   if (!takes_part(other)) Py_RETURN_NOTIMPLEMENTED;
   return guarded([&]() -> PyObject* {
-    static PyObject* out_name = Py_BuildValue("(s)", "out");
+    static PyObject* out_name = PyTuple_Pack(1, checked(PyUnicode_InternFromString("out")).get());
     PyObject* args[] = {self, other, self};
     const Tensor& t = tensor_of(self);
     if (category(t.dtype) >= (integral ? 1 : 2) && keeps_dtype(t, other)) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -153,20 +154,31 @@ def library() -> Path:
     )
 
 
-@pytest.fixture
-def hook(library: Path) -> Iterator[Hook]:
-    """The hand-written ops, registered afresh, with their miss hook installed; the workbench's come back afterwards."""
+@contextmanager
+def registered(signatures: list[dict[str, Any]]) -> Iterator[None]:
+    """These ops instead of the workbench's of their names, which come back afterwards."""
     from opwright import registry
 
     registry.ensure()
-    own = {s["name"] for s in SIGNATURES} & set(registry.names())
-    signatures = [registry.get(name).signature for name in own]
-    for signature in SIGNATURES:
-        registry.register_op(signature)
-    made = Hook(library)
-    before = registry.miss_hook()
-    registry.set_miss_hook(made)
-    yield made
-    registry.set_miss_hook(before)
+    own = {s["name"] for s in signatures} & set(registry.names())
+    before = [registry.get(name).signature for name in own]
     for signature in signatures:
         registry.register_op(signature)
+    try:
+        yield
+    finally:
+        for signature in before:
+            registry.register_op(signature)
+
+
+@pytest.fixture
+def hook(library: Path) -> Iterator[Hook]:
+    """The hand-written ops, registered afresh, with their miss hook installed."""
+    from opwright import registry
+
+    made = Hook(library)
+    with registered(SIGNATURES):
+        before = registry.miss_hook()
+        registry.set_miss_hook(made)
+        yield made
+        registry.set_miss_hook(before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ import opwright as ow
 from opwright import registry
 from opwright.aten import Planned, plan_aten
 from opwright.fronts import COMPOSE, PREPARE, VIEWS, Refused, front
+
+from .conftest import registered
 
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 
@@ -25,11 +28,9 @@ def signature(name: str, inputs: list[str], attrs: list[str]) -> dict[str, Any]:
 
 
 @pytest.fixture(autouse=True)
-def table(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Signatures and rows as the specs give them; nothing is run, so there are no kernels, and no bootstrap."""
-    monkeypatch.setattr(registry, "_aten", {})
-    monkeypatch.setattr(registry._State, "ready", True)
-    for one in [
+def table(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Signatures and rows as the specs give them; nothing is run, so that there are no kernels."""
+    ops = [
         signature("contiguous", ["x"], []),
         signature("index", ["x", "i"], []),
         signature("index_put", ["x", "i", "v"], ["accumulate"]),
@@ -43,8 +44,7 @@ def table(monkeypatch: pytest.MonkeyPatch) -> None:
         signature("argmax", ["x"], ["dim", "keepdim"]),
         signature("cast", ["x"], ["dtype"]),
         signature("avg_pool", ["x"], ["kernel", "stride", "padding", "ceil_mode", "count_include_pad"]),
-    ]:
-        registry.register_op(one)
+    ]
     rows: dict[str, dict[str, Any]] = {
         "aten.clone.default": {"op": "contiguous", "map": [["self", "x"]]},
         "aten.index.Tensor": {"op": "index", "map": [["self", "x"], ["indices", "i"]]},
@@ -86,8 +86,11 @@ def table(monkeypatch: pytest.MonkeyPatch) -> None:
             "map": [["self", "x"], ["stable", {"only": True}], ["dim", "dim"], ["descending", "descending"]],
         },
     }
-    for overload, row in rows.items():
-        registry.register_aten(overload, row)
+    with registered(ops):
+        monkeypatch.setattr(registry, "_aten", {})
+        for overload, row in rows.items():
+            registry.register_aten(overload, row)
+        yield
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,42 @@ def test_attributes(calls: list[Any]) -> None:
             agree(op, x, **attrs)
 
 
+@given(
+    st.sampled_from(["add", "mul", "floor_divide", "maximum", "lt"]),
+    st.sampled_from(["a", "b", "c", "row", "turned", "wide", "frozen"]),
+    st.sampled_from(["f32", "i64"]),
+    st.booleans(),
+)
+def test_what_is_written_to(name: str, into: str, dtype: str, flipped: bool) -> None:
+    """`out=` that is an input, a part of one, of another layout, dtype or shape: as the general way has it."""
+    op = getattr(ow.ops, name)
+    frozen = np.zeros((3, 3), {"f32": np.float32, "i64": np.int64}[dtype])
+    frozen.flags.writeable = False
+    results = []
+    for way in (op, lambda *args, **attrs: slow(op, *args, **attrs)):
+        base = made((4, 3), dtype, 5) + 1
+        a, b = base[:3], made((3, 3), dtype, 6) + 1
+        out = {
+            "a": a, "b": b, "c": ow.zeros((3, 3), dtype), "row": base[1:], "turned": ow.zeros((3, 3), dtype).T,
+            "wide": ow.zeros((2, 3, 3), dtype), "frozen": ow.from_dlpack(frozen),
+        }[into]  # fmt: skip
+        got = tried(way, *((b, a) if flipped else (a, b)), out=out)
+        results.append(
+            (got if isinstance(got, tuple) else got is out, base.tolist(), b.tolist(), out.tolist())
+        )
+    assert results[0] == results[1]
+
+
+def test_writing_counts_versions_and_errors_happen_once(hook: Hook) -> None:
+    x, out = ow.tensor([1.0, 2.0]), ow.zeros(2)
+    assert ow.ops.add(x, x, out=out) is out and out.version == 1
+    assert ow.ops.add(out, x, out=out) is out and out.version == 2 and out.tolist() == [3, 6]
+    asked = ow.zeros(3)
+    with pytest.raises(ow.OpError, match="status: the kernel returned status 99"):
+        ow.ops.status(asked, code=99, out=asked)
+    assert asked.version == 1
+
+
 def test_scalar_attributes_keep_their_category() -> None:
     x = ow.tensor([1, 2])
     assert [ow.ops.add(x, x, alpha=a).tolist() for a in (1, 2, 1)] == [[2, 4], [3, 6], [2, 4]]

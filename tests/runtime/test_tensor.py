@@ -36,6 +36,15 @@ def test_makers() -> None:
     assert ow.tensor([np.float32(1.5), ow.tensor(2)]).tolist() == [1.5, 2.0]
 
 
+def test_makers_of_the_standard() -> None:
+    x = ow.ones((2, 3), "i8")
+    assert ow.arange(3).tolist() == [0, 1, 2] and ow.arange(1, 2, 0.5).tolist() == [1, 1.5]
+    assert ow.linspace(0, 1, 3).tolist() == [0, 0.5, 1] and ow.eye(2, k=1).tolist() == [[0, 1], [0, 0]]
+    for made, value in ((ow.zeros_like(x), 0), (ow.ones_like(x), 1), (ow.full_like(x, 7), 7)):
+        assert made.dtype == "i8" and made.tolist() == [[value] * 3] * 2
+    assert ow.empty_like(x, dtype="f64").shape == (2, 3) and ow.asarray(x) is x
+
+
 @pytest.mark.parametrize("data", [[[1], [2, 3]], [1, [2]], [[1], 2], [[], [1]]])
 def test_ragged_lists_are_refused(data: Any) -> None:
     with pytest.raises(ow.OpValueError, match="ragged"):
@@ -192,6 +201,8 @@ def test_numbers_and_sequences() -> None:
     assert not ow.tensor(0.0)
     with pytest.raises(TypeError):
         len(t[0])
+    with pytest.raises(TypeError, match="rank 0 has no items"):
+        list(t[0])
     with pytest.raises(ow.OpTypeError, match="no index"):
         list(range(5))[ow.tensor(1.0)]
     assert hash(t) == hash(t)
