@@ -162,7 +162,26 @@ def work(
 def _as_far_as_it_goes(
     model: models.Model, captured_of: Callable[[models.Model], Capture]
 ) -> tuple[models.Model, Capture]:
-    """The model with all of its inputs; with its text alone where that is captured, or supplied, and the other not."""
+    """The model with all of its inputs; with its text alone where that is captured, or supplied, and the other not;
+    with masks that it holds where it reads from them how long what they mask is."""
+    try:
+        return _whole_or_text(model, captured_of)
+    except OpwrightError as e:
+        held = models.holding_masks(model) if "data-dependent" in e.message else None
+        if held is None:
+            raise
+        try:
+            captured = captured_of(held)
+        except OpwrightError:
+            raise e from None
+        names = ", ".join(n for n in model.kwargs if n not in held.kwargs)
+        note = f"captured for the {names} of the example: {e.message}"
+        return held, replace(captured, notes=(*captured.notes, note))
+
+
+def _whole_or_text(
+    model: models.Model, captured_of: Callable[[models.Model], Capture]
+) -> tuple[models.Model, Capture]:
     if model.plain is None:
         return model, captured_of(model)
     whole: Capture | None = None

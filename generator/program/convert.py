@@ -241,10 +241,30 @@ class Converter(Builder):
         named = [name for name, _ in compat.flatten_named(tree, "output")]
         unique: dict[str, int] = {}
         out = []
-        for n in named:
+        for n in self.counted(named):
             k = unique.get(n, 0)
             unique[n] = k + 1
             out.append(f"{n}_{k}" if k else n)
+        return out
+
+    def counted(self, names: Sequence[str]) -> list[str]:
+        """A cache counts what it holds, and not its extents: those are leaves where they vary, and none for the module
+        itself.  So `cache.3` is `cache.2` behind one that varies."""
+        specs = [s for s in self.core.graph_signature.output_specs if s.kind.name == "USER_OUTPUT"]
+        kinds = _containers(self.core.call_spec.out_spec)
+        if not len(specs) == len(kinds) == len(names):
+            return list(names)
+        out: list[str] = []
+        extents: dict[str, int] = {}
+        for name, spec, kind in zip(names, specs, kinds, strict=True):
+            owner, dot, at = name.rpartition(".")
+            if not dot or not at.isdecimal() or kind in (list, tuple):
+                out.append(name)
+            elif type(spec.arg).__name__ == "SymIntArgument":
+                out.append(f"{owner}.extent{extents.get(owner, 0)}")
+                extents[owner] = extents.get(owner, 0) + 1
+            else:
+                out.append(f"{owner}.{int(at) - extents.get(owner, 0)}")
         return out
 
     def tree(self) -> dict[str, Any]:
@@ -686,6 +706,13 @@ class Converter(Builder):
         if _has_tensor(x) or isinstance(x, Opaque | Real):
             raise RowRefused(f"{row.op}'s {name} is an attribute, not {text_of(x)}")
         return self.raw_attr(x)
+
+
+def _containers(spec: Any, kind: Any = None) -> list[Any]:
+    """The type of container that each leaf lies in."""
+    if spec.is_leaf():
+        return [kind]
+    return [k for child in spec.children() for k in _containers(child, spec.type)]
 
 
 def _unflatten(spec: Any) -> Any:

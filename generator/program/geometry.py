@@ -3,6 +3,8 @@ were packed into one end) → constants of the module.
 
     module, inputs, given = placed(module, inputs)
 
+A model that counts in its masks how long sequences are is given those too, where it is not captured otherwise.
+
 A model reads such numbers into Python and builds indices and segments from them, so they belong to what is captured as
 a head count does; the tensors that they lay out are what remains to be given, at these extents.  What follows from them
 alone is worked out before, by what transformers' own exporter prepares (`exporters.utils`).
@@ -15,7 +17,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from . import torch_compat as compat
@@ -30,9 +32,12 @@ def is_geometry(name: str) -> bool:
     return _GEOMETRY.search(name) is not None
 
 
-def placed(module: Any, inputs: Mapping[str, Any]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-    """The module that holds the geometry among its inputs, the inputs that remain, and what it was given, as JSON."""
-    given = {n: x for n, x in inputs.items() if is_geometry(n)}
+def placed(
+    module: Any, inputs: Mapping[str, Any], also: Collection[str] = ()
+) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """The module that holds the geometry among its inputs (and `also` these), the inputs that remain, and what it was
+    given, as JSON."""
+    given = {n: x for n, x in inputs.items() if is_geometry(n) or n in also}
     free = {n: x for n, x in inputs.items() if n not in given}
     if not given or not free:
         return module, dict(inputs), {}

@@ -505,7 +505,8 @@ def _accepted(
             continue
         try:
             with torch.no_grad(), compat.quiet():
-                compat.register_caches(module(**inputs))
+                out = module(**inputs)
+                compat.register_caches(out)
         except Exception as e:
             tried.failed(inputs, e)
             reasons.append(f"{name}({', '.join(inputs)}): {_line(e)}")
@@ -524,6 +525,25 @@ def _accepted(
         takes = ", ".join(inspect.signature(module.forward).parameters)
         reasons.append(f"{name}: no example can be made of what it takes ({takes})")
     return None
+
+
+def _seen(module: Any, inputs: dict[str, Any], out: Any) -> dict[str, Any]:
+    """The inputs; with masks that leave out what they name, where nothing comes of ones that name all."""
+    torch = compat.require_torch()
+
+    def dead(result: Any) -> bool:
+        floats = [t for t in compat.tensors_of(result) if t.is_floating_point() and t.numel() > 1]
+        return bool(floats) and all(bool(t.min() == t.max()) for t in floats)
+
+    masks = {n: x == 0 for n, x in inputs.items() if n.endswith("mask") and x.dtype is torch.bool}
+    if not masks or not dead(out):
+        return inputs
+    turned = inputs | masks
+    try:
+        with torch.no_grad(), compat.quiet():
+            return turned if not dead(module(**turned)) else inputs
+    except Exception:
+        return inputs
 
 
 def _missed(module: Any, inputs: Mapping[str, Any], error: Exception) -> list[str]:
@@ -698,6 +718,17 @@ class _Tried:
     def hopeless(self, inputs: Mapping[str, Any]) -> bool:
         why = self._why.get(self._form(inputs), [])
         return len(why) > 1 and len(set(why)) == 1 and "shape" not in why[0]
+
+
+def holding_masks(model: Model) -> Model | None:
+    """The model that holds the masks of its example; None where it takes none, or nothing else."""
+    masks = [n for n in model.kwargs if n.endswith("mask")]
+    if model.args or not masks or len(masks) == len(model.kwargs) or not hasattr(model.module, "config"):
+        return None
+    module, inputs, given = geometry.placed(model.module, model.kwargs, masks)
+    said = {k: [list(v.shape), str(v.dtype).removeprefix("torch.")] for k, v in inputs.items()}
+    meta = {**model.meta, "inputs": said, "given": {**model.meta.get("given", {}), **given}}
+    return replace(model, module=module, kwargs=inputs, meta=meta, fixed=frozenset(inputs), plain=None)
 
 
 def _plain_backbone(transformers: Any) -> Any:
@@ -925,7 +956,10 @@ def _like(name: str, config: Any) -> list[tuple[int, ...]]:
     """Shapes for a required input that `_shapes` does not name."""
     if re.search(r"(hidden_states|embeds|embeddings|latents?|queries|features)$", name):
         width = _first(config, "hidden_size", "d_model", "embed_dim", "hidden_dim")
-        return [(BATCH, SEQUENCE, width if isinstance(width, int) else 64)]
+        width = width if isinstance(width, int) else 64
+        if "latent" in name:  # what a sound is made of, channel by channel
+            return [(BATCH, width, TARGET_SEQUENCE), (BATCH, SEQUENCE, width)]
+        return [(BATCH, SEQUENCE, width)]
     known = next((k for pattern, k in _LIKENESS if re.search(pattern, name)), None)
     if known is None and re.search(r"(^|_)states?$|(^|_)latent$", name):
         width = _first(config, f"max_{name}_dim", f"{name}_dim", "hidden_size", "d_model")

@@ -66,7 +66,7 @@ _RULES: tuple[tuple[str, str, Callable[[Sizes], int]], ...] = (
         lambda s: s.chosen,
     ),
     (
-        r"num_(local_|routed_|moe_)?experts$|^n_routed_experts$|^moe_num_experts$",
+        r"num_(local_|routed_|moe_)?experts$|zero_expert_num$|^n_routed_experts$|^moe_num_experts$",
         "experts",
         lambda s: s.experts,
     ),

@@ -21,14 +21,16 @@ import importlib
 import itertools
 import linecache
 import math
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from functools import cache, partial
 from types import FrameType
 from typing import Any, TypeAlias
 
-__all__ = ["OURS", "RECURRENT", "standing_in"]
+__all__ = ["OURS", "RECURRENT", "but_the_last_place", "standing_in"]
 
 
 @contextmanager
@@ -180,8 +182,11 @@ def _only_where(test: ast.expr, body: list[ast.stmt]) -> bool:
 
 
 def _only_skips(test: ast.expr, body: list[ast.stmt]) -> bool:
-    """`if not mask.any(): mask = None`: what holds nowhere need not be looked at, and may be."""
+    """`if not mask.any(): mask = None`: what holds nowhere need not be looked at, and may be; `if not len(places):
+    continue`: so may what is empty."""
     match test, body:
+        case ast.Compare(left=extent, ops=[ast.Eq()], comparators=[ast.Constant(value=0)]), [ast.Continue()]:
+            return re.search(r"\.(numel|size)\(|\.shape\[|^len\(", ast.unparse(extent)) is not None
         case (
             ast.UnaryOp(op=ast.Not(), operand=asked),
             [ast.Assign(targets=[ast.Name(id=x)], value=ast.Constant(value=None))],
@@ -206,6 +211,21 @@ def _leaves(test: ast.expr, wanted: bool | None) -> Iterator[tuple[ast.expr, boo
 
 #: More places are no list of parts to go through one by one.
 _MOST = 256
+
+
+#: How many of the last places no loop goes to.
+_LEFT_OUT: ContextVar[int] = ContextVar("_LEFT_OUT", default=0)
+
+
+@contextmanager
+def but_the_last_place() -> Iterator[None]:
+    """Loops over places leave out the last: where parts are counted from 0 and one number more says "none", a module
+    would not run if anything chose that."""
+    before = _LEFT_OUT.set(1)
+    try:
+        yield
+    finally:
+        _LEFT_OUT.reset(before)
 
 
 class _Place(list[int]):
@@ -240,7 +260,7 @@ def _loops(torch: Any) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
         of = whole.get(id(x))
         if of is None or type(x.shape[0]) is int or of[1] > _MOST:
             return iter(plain_iter(x))
-        return iter([_Place([k]) for k in range(of[1])])
+        return iter([_Place([k]) for k in range(of[1] - _LEFT_OUT.get())])
 
     for owner in (torch, torch.Tensor):
         yield owner, "nonzero", remembering(owner.nonzero)

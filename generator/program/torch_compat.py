@@ -27,7 +27,7 @@ from ..errors import MachineError, OpwrightError
 from ..types import DType
 from .decompositions import own
 from .intexpr import IntExpr, floordiv, maximum, minimum, mod
-from .standins import OURS, RECURRENT, standing_in
+from .standins import OURS, RECURRENT, but_the_last_place, standing_in
 
 __all__ = [
     "Argument",
@@ -407,7 +407,11 @@ def export(
 
     with quiet(), torch.no_grad(), standing_in(torch), _exportable():
         try:
-            first = exported()
+            try:
+                first = exported()
+            except IndexError:
+                with but_the_last_place():
+                    first = exported()
             if not _reads(first):
                 return first
             try:  # numbers that follow from constants need not be read from tensors

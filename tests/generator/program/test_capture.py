@@ -269,6 +269,37 @@ def test_outputs_keep_their_structure_and_own_their_memory(everything: Any) -> N
     agrees(c, Fn(fn, w=torch.ones(3)), (X,))
 
 
+def test_a_cache_counts_what_it_holds_and_no_extents(everything: Any) -> None:
+    class Box:
+        def __init__(self, a: Any, n: Any, b: Any) -> None:
+            self.a, self.n, self.b = a, n, b
+
+    pytree = torch.utils._pytree
+
+    def flat(box: Box) -> Any:  # an extent that varies is a leaf, a number is none
+        leaves = [box.a, box.b] if isinstance(box.n, int) else [box.a, box.n, box.b]
+        return leaves, len(leaves)
+
+    def named(box: Box) -> Any:
+        leaves, context = flat(box)
+        return [(pytree.SequenceKey(k), x) for k, x in enumerate(leaves)], context
+
+    pytree.register_pytree_node(
+        Box,
+        flat,
+        lambda xs, _: Box(xs[0], xs[1] if len(xs) > 2 else 0, xs[-1]),
+        flatten_with_keys_fn=named,
+    )
+
+    class Boxed(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return {"box": Box(x * 2, x.shape[0], x + 1)}
+
+    c = capture(Boxed(), (torch.randn(3, 2),), {}, everything, name="b", source="b")
+    assert [b.name for b in c.program.outputs] == ["box.0", "box.1"]
+    assert list(dict(records.eager(Boxed(), (torch.randn(3, 2),), {}))) == ["box.0", "box.1"]
+
+
 def test_dtypes_change_by_cast_alone(everything: Any) -> None:
     fn = lambda m, x: x.to(torch.bfloat16).float().to(torch.float32) + x.to(torch.float32)  # noqa: E731
     c = captured(fn, X, table=everything)

@@ -374,3 +374,26 @@ def test_a_library_that_only_the_loss_needs_need_not_be_there() -> None:
         assert not utils.BACKENDS_MAPPING["absent"][0]()
     finally:
         del utils.BACKENDS_MAPPING["absent"]
+
+
+def test_a_mask_that_says_what_to_leave_out_leaves_out_nothing() -> None:
+    class Left(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self, left_out: bool) -> None:
+            super().__init__()
+            self.left_out = left_out
+
+        def forward(self, x: Any, x_mask: Any) -> Any:
+            return x.masked_fill(x_mask if self.left_out else ~x_mask, 0.0)
+
+    inputs = {"x": torch.randn(2, 3), "x_mask": torch.ones(2, 3, dtype=torch.bool)}
+    for left_out in (True, False):
+        module = Left(left_out)
+        got = models._seen(module, dict(inputs), module(**inputs))
+        assert bool(got["x_mask"].any()) is not left_out
+
+
+def test_a_mask_holds_in_as_many_places_as_there_are_features() -> None:
+    inputs = {"ids": torch.ones(2, 8).long(), "place_mask": torch.ones(2, 8).long()}
+    (got,) = models._with_places(inputs, 6, 16)
+    assert got["place_mask"].tolist() == [[0, 1, 1, 1, 0, 0, 0, 0]] * 2
+    assert not models._with_places(inputs, 7, 16)

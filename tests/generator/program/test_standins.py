@@ -66,8 +66,26 @@ def experts(x: Any) -> Any:
         if k == 4:
             continue
         at = torch.where(chosen[k])[0]
+        if at.numel() == 0:
+            continue
         out.index_add_(0, at, x[at] * (k + 1))
     return out
+
+
+def weighed(x: Any) -> Any:
+    """As `experts`, of weights that a number more than there are stands for none of."""
+    out, weights = torch.zeros_like(x), torch.arange(1.0, 4.0)
+    chosen = torch.nn.functional.one_hot((x.sum(1) > 0).long() * 2, 4).T
+    for k in torch.greater(chosen.sum(1), 0).nonzero():
+        at = torch.where(chosen[k[0]])[0]
+        out.index_add_(0, at, x[at] * weights[k[0]])
+    return out
+
+
+def test_a_place_that_stands_for_nothing_is_left_out() -> None:
+    program = exported(weighed, torch.randn(5, 2))
+    y = torch.randn(7, 2)
+    assert torch.equal(program(y), weighed(y))
 
 
 def test_a_loop_over_the_places_that_hold_goes_over_all() -> None:

@@ -307,3 +307,27 @@ def test_a_text_alone_is_captured_where_the_image_with_it_is_not() -> None:
     assert list(got.kwargs) == ["input_ids"]
     assert captured.notes == ("captured without pixel_values: it looks at the image",)
     assert capture_worker._as_far_as_it_goes(got, captured_of)[1].notes == ()
+
+
+def test_masks_are_held_where_a_model_counts_in_them() -> None:
+    class Counting(torch.nn.Module):  # type: ignore[misc]
+        config = None
+
+        def forward(self, x: Any, x_mask: Any) -> Any:
+            return torch.cat([row[: int(mask.sum())] for row, mask in zip(x, x_mask, strict=True)]) * 2
+
+    inputs = {"x": torch.randn(2, 3), "x_mask": torch.tensor([[1, 1, 1], [1, 1, 0]])}
+    model = Model("m", "test:m", Counting(), (), inputs)
+    program = SimpleNamespace(calls=[])
+
+    def captured_of(m: Model) -> Any:
+        if "x_mask" in m.kwargs:
+            raise CaptureError("a data-dependent extent")
+        return Capture(program, {}, {}, {}, None, "static")  # type: ignore[arg-type]
+
+    got, captured = capture_worker._as_far_as_it_goes(model, captured_of)
+    assert list(got.kwargs) == ["x"] and got.fixed == {"x"} and got.meta["given"]["x_mask"][1] == [1, 1, 0]
+    assert captured.notes == ("captured for the x_mask of the example: a data-dependent extent",)
+    assert torch.equal(got.module(**got.kwargs), Counting()(**inputs))
+    with pytest.raises(CaptureError):
+        capture_worker._as_far_as_it_goes(replace(model, kwargs={"x_mask": inputs["x_mask"]}), captured_of)
