@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from ..bound import BoundOp, Tensor
 from ..errors import LowerError
-from ..loops import LoopProgram
+from ..loops import LoopProgram, verify
 from ..lower import lower
 from .c_expr import HALF, compute_type, storage_type
 from .cpu import DIALECTS, entries, open_namespace
@@ -34,15 +34,18 @@ template <class E> struct View {
 
 
 def _program(op: BoundOp) -> LoopProgram:
-    """The kernel without its loops."""
+    """The kernel without its loops; what counts extents that depend on data, and checks rules, stays."""
     p = lower(op, "cpu")
-    if p.sizes:
+    kept = tuple(b for b in p.buffers if (p.rules or p.sizes) and b.scope == "stack")
+    bare = replace(p, nests=(), buffers=kept, splits=(), twins=tuple(op.inplace))
+    try:
+        verify(bare)
+    except LowerError as error:
         raise LowerError(
-            f"`{op.name}` has extents that depend on data; a body cannot fill it yet",
+            f"`{op.name}` counts its extents by way of temporaries; a body cannot fill it yet",
             hint="leave `kind: body` out of `lower`",
-        )
-    kept = tuple(b for b in p.buffers if p.rules and b.scope == "stack")
-    return replace(p, nests=(), buffers=kept, splits=(), twins=tuple(op.inplace))
+        ) from error
+    return bare
 
 
 def _groups(tensors: Sequence[Tensor]) -> list[tuple[str, list[Tensor]]]:
