@@ -667,8 +667,10 @@ class SpecReader:
         value: dict[str, object] = node.plain()
         how, item = value.get("cpu"), node.get("cpu")
         if item is not None and isinstance(how, dict) and how.get("kind") == "body" and "file" in how:
-            file = how["file"]
-            if not isinstance(file, str) or not _BODY.fullmatch(file) or ".." in file.split("/"):
+            files = how["file"] if isinstance(how["file"], list) else [how["file"]]
+            if not files or not all(
+                isinstance(f, str) and _BODY.fullmatch(f) and ".." not in f.split("/") for f in files
+            ):
                 self.fail(
                     item.get("file") or item,
                     "a body is a .cpp file in the folder of bodies",

@@ -154,20 +154,25 @@ class Workbench:
         asked = spec.lower.get("cpu")
         if not isinstance(asked, Mapping) or asked.get("kind") != "body" or "file" not in asked:
             return None
-        name = str(asked["file"])
-        folders = [Path(name).parent] if Path(name).is_absolute() else self.config.bodies_dirs
-        for folder in folders:
-            path = folder / (Path(name).name if Path(name).is_absolute() else name)
-            if path.is_file():
-                try:
-                    return Body(path, path.read_text(encoding="utf-8"), str(asked.get("author", "")))
-                except UnicodeDecodeError as error:
-                    raise WorkbenchError(f"{path} is not UTF-8 text", place=spec.place) from error
-        raise WorkbenchError(
-            f"`{spec.op}` names the body {name}, which is not there",
-            place=spec.place,
-            hint=f"it belongs into {folders[0]}; `opwright show {spec.op} --level body` prints a beginning",
-        )
+        names = asked["file"] if isinstance(asked["file"], list) else [asked["file"]]
+        paths = [self._body_file(spec, str(n)) for n in names]
+        try:
+            text = "\n".join(p.read_text(encoding="utf-8") for p in paths)
+        except UnicodeDecodeError as error:
+            raise WorkbenchError(f"{paths[-1]} is not UTF-8 text", place=spec.place) from error
+        return Body(paths[-1], text, str(asked.get("author", "")))
+
+    def _body_file(self, spec: OpSpec, name: str) -> Path:
+        """Where a file of a body lies: in this repository's folder of bodies, else among the built-in ones."""
+        folders = self.config.bodies_dirs
+        found = next((p for f in folders if (p := f / name).is_file()), None)
+        if found is None:
+            raise WorkbenchError(
+                f"`{spec.op}` names the body {name}, which is not there",
+                place=spec.place,
+                hint=f"it belongs into {folders[0]}; `opwright show {spec.op} --level body` prints a beginning",
+            )
+        return found
 
     # ---- what is proven
 

@@ -52,9 +52,9 @@ def test_what_a_body_is_given(op: str, wanted: list[str], lines: list[str]) -> N
     assert text.rstrip().endswith("static void body(const Args& a) {\n}")
 
 
-def test_extents_that_depend_on_data_are_refused_by_name() -> None:
-    with pytest.raises(LowerError, match="`nonzero` has extents that depend on data"):
-        emit(program("nonzero"), "cpu-avx2", BODY)
+def test_extents_that_depend_on_data_are_counted_before_a_body_runs() -> None:
+    text = emit(program("nonzero"), "cpu-avx2", BODY).source
+    assert "static int64_t size_M(Env& e)" in text and "int64_t M;" in text and BODY in text
 
 
 def first_program(spec: OpSpec) -> BoundOp:
@@ -69,8 +69,8 @@ def test_every_operator_has_a_stub_or_says_why_not() -> None:
     refused = []
     for spec in Workbench.here().own():
         try:
-            stub(first_program(spec))
+            assert stub(first_program(spec)).count("static void body(const Args& a) {") == 1
         except LowerError as error:
             refused.append(error.message)
-    assert 0 < len(refused) < 12
-    assert all("depend on data" in said for said in refused), refused
+    assert len(refused) < 12
+    assert all("a body cannot fill it yet" in said for said in refused), refused
