@@ -7,6 +7,8 @@ May import: bridge, workbench, validators.  To add a fact to the evidence: valid
 from __future__ import annotations
 
 import contextlib
+import functools
+import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,8 +21,9 @@ from typing import Any, NoReturn
 
 import click
 
-from .. import toolchain
+from .. import generator, resources, toolchain, validators
 from ..errors import EXIT_FAILED, EXIT_OK, ErrorGroup, OpwrightError
+from ..files import write_text
 from ..generator.bound import KernelText
 from ..generator.errors import MachineError
 from ..generator.spec import OpSpec
@@ -196,7 +199,42 @@ def _stop_at_machine(found: Judged) -> None:
 
 
 def text_now(bench: Workbench, spec: OpSpec, dialect: str, tier: str = "full") -> str | None:
-    """The hash of the text that the judge would be given today; None where nothing can be printed here."""
+    """The hash of the text that the judge would be given today; None where nothing can be printed here.
+
+    Kept in the cache under the hash of all that it is made from: printing every kernel takes a minute."""
+    body = bench.body_of(spec)
+    facts = (
+        spec.meaning_text(),
+        repr(spec.lower),
+        body.text if body else "",
+        repr(spec.test),
+        repr(spec.inplace),
+    )
+    name = hashlib.sha256("\0".join((_sources(), *facts, dialect, tier)).encode()).hexdigest()
+    try:
+        path = toolchain.open_cache() / "texts" / name[:2] / name
+        return path.read_text(encoding="utf-8") or None
+    except (OSError, OpwrightError):
+        found = _text_now(bench, spec, dialect, tier)
+    with contextlib.suppress(OSError, OpwrightError):  # without a cache it is printed again
+        write_text(toolchain.open_cache() / "texts" / name[:2] / name, found or "", durable=False)
+    return found
+
+
+@functools.cache
+def _sources() -> str:
+    """A hash of what turns a spec into text, and of what chooses the keys that are judged."""
+    digest = hashlib.sha256()
+    folders = [
+        *(Path(str(room.__file__)).parent for room in (generator, validators)),
+        resources.include_dir(),
+    ]
+    for path in sorted(p for f in folders for p in f.rglob("*") if p.suffix in (".py", ".h")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _text_now(bench: Workbench, spec: OpSpec, dialect: str, tier: str) -> str | None:
     from ..generator.errors import SpecError
     from ..validators.judge import judged_keys
 

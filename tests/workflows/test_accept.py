@@ -190,3 +190,23 @@ def test_ctrl_c_in_a_build_is_one_line_and_leaves_nothing(
 
 def test_nothing_to_judge_is_no_fault(project: Path) -> None:
     assert list(judge_all(Workbench.here(project), [], 2, Progress())) == []
+
+
+def test_a_text_is_printed_once_for_what_it_is_made_of(
+    project: Path, fresh_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Workbench.here(project)
+    spec = bench.one("scale")
+    first = accept.text_now(bench, spec, "cpu-portable", "quick")
+    printed: list[str] = []
+    monkeypatch.setattr(accept, "_text_now", lambda b, s, d, t: printed.append(f"{s.op} {d} {t}") or "other")
+    assert first and accept.text_now(bench, spec, "cpu-portable", "quick") == first and not printed
+    for other in (
+        (replace(spec, lower={"cpu": {"kind": "rows"}}), "cpu-portable", "quick"),
+        (spec, "cpu-avx2", "quick"),
+        (spec, "cpu-portable", "full"),
+    ):
+        assert accept.text_now(bench, *other) == "other"
+    assert len(printed) == 3
+    monkeypatch.setattr(accept, "_sources", lambda: "another generator")
+    assert accept.text_now(bench, spec, "cpu-portable", "quick") == "other"
