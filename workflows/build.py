@@ -21,7 +21,7 @@ import click
 from .. import __version__, resources, toolchain
 from ..errors import OpwrightError, raise_all
 from ..files import replacing, write_text
-from ..generator.errors import LowerError, SpecError
+from ..generator.errors import DomainError, LowerError, SpecError
 from ..generator.spec import OpSpec
 from ..generator.types import DType
 from . import console
@@ -150,8 +150,8 @@ def build_ops(
                     made.append(Entry(bridge.text(spec, key)))
                     if gradients and differentiable(spec, key):
                         made.append(Entry(bridge.gradient_text(spec, key), gradient_of=spec.op))
-                except LowerError:
-                    continue  # no lowering for this key: a call of it compiles nothing either
+                except (DomainError, LowerError):
+                    continue  # a key that `require` rules out, or without a lowering: no call has a kernel there
                 except SpecError as error:
                     errors.append(error)
         raise_all(errors)

@@ -360,6 +360,27 @@ def test_a_program_is_built_alone(ow: Run, sdk: Path) -> None:
     assert ran.code == 2 and "is a program folder" in ran.err
 
 
+def test_keys_that_a_requirement_rules_out_have_no_kernel(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from opwright.generator.types import DType
+    from opwright.workflows import build, console
+    from opwright.workflows.workbench import Workbench
+
+    written: list[Any] = []
+    monkeypatch.setattr(build, "write_table", lambda folder, entries, **_: written.append(entries) or [])
+    bench = Workbench.here(PAGE)
+    spec = bench.registry.get("attention")  # a mask is bool, f32, or of the dtype of the rest
+    types = {"T": "f32", "M": "bf16"}
+    refused = [
+        k for k in build.keys_for(spec, [DType.F32, DType.BF16]) if types.items() <= dict(k.types).items()
+    ]
+    assert refused
+    monkeypatch.setattr(build, "keys_for", lambda *_: refused[:1])
+    build.build_ops(bench, [spec], tmp_path, [NATIVE], progress=console.Progress())
+    assert written == [{NATIVE: []}]
+
+
 # ---- the wheel -----------------------------------------------------------------------------------------------------
 
 USE = """
