@@ -41,6 +41,9 @@ class Pool {
     Shelf& shelf = shelves_[size / ow::kAlignment];
     TensorObject* taken = shelf.first;
     if (taken == nullptr) return nullptr;
+#if defined(__SANITIZE_ADDRESS__)  // a block ends where it was asked to end
+    if (taken->tensor.storage->bytes() != bytes) return nullptr;
+#endif
     shelf.first = next(taken);
     --shelf.count;
     return taken;

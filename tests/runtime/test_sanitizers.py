@@ -182,7 +182,16 @@ sys.exit(pytest.main(sys.argv[2:]))
 """
 
 #: Of this folder: what needs no compiler's time and no memory that a sanitizer refuses to give.
-FILES = ("test_program.py", "test_executor.py", "test_dispatcher.py", "test_exchange.py", "test_tensor.py")
+FILES = (
+    "test_program.py",
+    "test_executor.py",
+    "test_dispatcher.py",
+    "test_exchange.py",
+    "test_indexing.py",
+    "test_methods.py",
+    "test_short_calls.py",
+    "test_tensor.py",
+)
 
 
 def from_python(sanitizers: str, runtimes: Sequence[str], files: Sequence[str], *more: str) -> None:
@@ -215,4 +224,10 @@ def test_python_with_address_and_undefined_behaviour() -> None:
 
 @pytest.mark.nightly
 def test_python_with_threads() -> None:
-    from_python("thread", ["libtsan.so"], ("test_executor.py", "test_memory.py"), "-k", "thread or run")
+    from_python(
+        "thread",
+        ["libtsan.so"],
+        ("test_executor.py", "test_memory.py", "test_short_calls.py"),
+        "-k",
+        "thread or run",
+    )
