@@ -130,8 +130,34 @@ def _rules(torch: Any, plain: _Plain) -> Mapping[Any, _Rule]:
     def bernoulli(input: Any, **kwargs: Any) -> Any:
         return (plain(UNIFORM, input.shape, input.dtype) < input).to(input.dtype)
 
+    def integers(low: int, high: int, shape: Sequence[Any], dtype: Any) -> Any:
+        """In f64 the product is exact, so that f32 and f64 come to one integer."""
+        many = high - low
+        places = (plain(UNIFORM, tuple(shape), None).double() * many).floor().clamp(max=many - 1)
+        return (places + low).to(torch.int64 if dtype is None else dtype)
+
+    def randint(
+        *bounds: Any, low: int = 0, high: Any = None, size: Any = None, dtype: Any = None, **_: Any
+    ) -> Any:
+        given = list(bounds)
+        if given and isinstance(given[-1], list | tuple):
+            size = given.pop()
+        if len(given) == 2:
+            low, high = given
+        elif given:
+            high = given[0]
+        return integers(low, high, size, dtype)
+
+    def randint_like(
+        input: Any, *bounds: int, dtype: Any = None, low: int = 0, high: Any = None, **_: Any
+    ) -> Any:
+        low, high = bounds if len(bounds) == 2 else (low, bounds[0] if bounds else high)
+        return integers(low, high, input.shape, input.dtype if dtype is None else dtype)
+
     return {
         torch.rand: factory(UNIFORM),
+        torch.randint: randint,
+        torch.randint_like: randint_like,
         torch.randn: factory(NORMAL),
         torch.rand_like: like(UNIFORM),
         torch.randn_like: like(NORMAL),

@@ -24,7 +24,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import cache, partial
 from types import FrameType
@@ -78,6 +78,7 @@ def standing_in(torch: Any) -> Iterator[None]:
                 _encoder(torch, transformer.TransformerEncoder.forward),
             ),
             *_loops(torch),
+            *_masks(torch),
             (flex, "flex_attention_hop", partial(_flex_attention, torch)),
             (flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True),
         ):
@@ -330,6 +331,24 @@ def _encoder(torch: Any, plain: Callable[..., Any]) -> Callable[..., Any]:
         return out if norm is None else norm(out)
 
     return forward
+
+
+def _masks(torch: Any) -> Iterator[tuple[Any, str, Any]]:
+    """transformers maps a mask that is made of several functions over each axis (`vmap`), which leaves marks in the
+    graph; a function of indices gives the same for all of them at once, each along an axis of its own."""
+    home = sys.modules.get("transformers.masking_utils")
+    if home is None or not hasattr(home, "_vmap_expansion_sdpa"):
+        return
+
+    def mapped(function: Callable[..., Any]) -> Callable[..., Any]:
+        def at(*indices: Any) -> Any:
+            axes = [x.reshape([-1 if k == j else 1 for j in range(4)]) for k, x in enumerate(indices)]
+            return function(*axes).expand([x.shape[0] for x in indices])
+
+        return at
+
+    yield home, "_vmap_expansion_sdpa", mapped
+    yield home, "TransformGetItemToIndex", nullcontext
 
 
 # ------------------------------------------------------------------------------------------------- recurrences

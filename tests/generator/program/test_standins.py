@@ -202,3 +202,21 @@ def test_extents_that_vary_stay_ones() -> None:
     for x in (torch.randn(3, 4), torch.randn(6, 4)):
         for got, want in zip(graph(x), f(x), strict=True):
             torch.testing.assert_close(got, want)
+
+
+def test_masks_of_several_functions_are_of_all_indices_at_once() -> None:
+    utils = pytest.importorskip("transformers.masking_utils")
+    near = utils.and_masks(
+        utils.causal_mask_function,
+        lambda b, h, q, k: (q - k).abs() < 3,
+        lambda b, h, q, k: q.new_ones(()) > 0,
+    )
+
+    def mask(x: Any) -> Any:
+        places = [torch.arange(n) for n in (x.shape[0], 1, 5, 5)]
+        with utils.TransformGetItemToIndex():
+            return utils._vmap_expansion_sdpa(utils.and_masks(near, lambda b, h, q, k: x[b, k] > 0))(*places)
+
+    x, y = torch.randn(2, 5), torch.randn(3, 5)
+    program = exported(mask, x)
+    assert torch.equal(program(y), mask(y))
