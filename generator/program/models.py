@@ -91,6 +91,8 @@ def load(target: str, *, seed: int = 0, enlarge: bool | None = None, trust: bool
         model = _from_transformers(target, seed)
     if enlarge if enlarge is not None else kind == "transformers":
         rescale(model.module, seed)
+        if kind == "transformers":
+            model = replace(model, kwargs=_seen(model.module, model.kwargs))
         return replace(model, meta=dict(model.meta) | {"rescaled": True})
     return model
 
@@ -505,8 +507,7 @@ def _accepted(
             continue
         try:
             with torch.no_grad(), compat.quiet():
-                out = module(**inputs)
-                compat.register_caches(out)
+                compat.register_caches(module(**inputs))
         except Exception as e:
             tried.failed(inputs, e)
             reasons.append(f"{name}({', '.join(inputs)}): {_line(e)}")
@@ -527,22 +528,23 @@ def _accepted(
     return None
 
 
-def _seen(module: Any, inputs: dict[str, Any], out: Any) -> dict[str, Any]:
+def _seen(module: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     """The inputs; with masks that leave out what they name, where nothing comes of ones that name all."""
     torch = compat.require_torch()
+    masks = {n: x == 0 for n, x in inputs.items() if n.endswith("mask") and x.dtype is torch.bool}
 
-    def dead(result: Any) -> bool:
+    def dead(given: Mapping[str, Any]) -> bool:
+        with torch.no_grad(), compat.quiet():
+            result = module(**given)
         floats = [t for t in compat.tensors_of(result) if t.is_floating_point() and t.numel() > 1]
         return bool(floats) and all(bool(t.min() == t.max()) for t in floats)
 
-    masks = {n: x == 0 for n, x in inputs.items() if n.endswith("mask") and x.dtype is torch.bool}
-    if not masks or not dead(out):
+    if not masks or not dead(inputs):
         return inputs
-    turned = inputs | masks
+    turned = {**inputs, **masks}
     try:
-        with torch.no_grad(), compat.quiet():
-            return turned if not dead(module(**turned)) else inputs
-    except Exception:
+        return inputs if dead(turned) else turned
+    except Exception:  # it wants something to be named
         return inputs
 
 
