@@ -766,7 +766,23 @@ def widened(tree: Any, dtype: DType) -> Any:
 def module_in(module: Any, dtype: DType) -> Any:
     """The module with its floats in `dtype`, complex numbers as wide; `.to` would drop their imaginary parts."""
     table = _wider(dtype)
+    for unknown in _unregistered(module):
+        unknown._apply(lambda t: t.to(table.get(t.dtype, t.dtype)))
     return module._apply(lambda t: t.to(table.get(t.dtype, t.dtype)))
+
+
+def _unregistered(module: Any) -> list[Any]:
+    """Modules that others keep in plain lists, where PyTorch does not see them."""
+    torch = require_torch()
+    known = {id(m) for m in module.modules()}
+    out: list[Any] = []
+    for owner in module.modules():
+        for value in vars(owner).values():
+            for x in value if isinstance(value, list | tuple) else ():
+                if isinstance(x, torch.nn.Module) and id(x) not in known:
+                    known |= {id(m) for m in x.modules()}
+                    out.append(x)
+    return out
 
 
 @contextmanager

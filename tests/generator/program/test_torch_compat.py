@@ -159,3 +159,17 @@ def test_a_failed_export_leaves_no_marks() -> None:
     with pytest.raises(RuntimeError, match="no symbols"):
         compat.export(Picky(), (x,), {}, [(0,)])
     assert compat.export(Picky(), (x,), {}, [()]) is not None
+
+
+def test_modules_in_plain_lists_change_their_dtype_with_the_rest() -> None:
+    class Listed(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = torch.nn.Linear(2, 2)
+            self.others = [torch.nn.Sequential(torch.nn.Linear(2, 2)), self.first]
+
+        def forward(self, x: Any) -> Any:
+            return self.others[0](self.first(x))
+
+    wide = compat.module_in(Listed(), DType.F64)
+    assert wide(torch.ones(1, 2, dtype=torch.float64)).dtype is torch.float64
