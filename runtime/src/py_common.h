@@ -65,6 +65,14 @@ class WithoutGil {
   PyThreadState* state_;
 };
 
+// Runs a copy of so many bytes, without the GIL where it takes a while.
+template <class Body>
+auto copying(int64_t bytes, Body&& body) {
+  if (bytes < (1 << 15)) return body();
+  WithoutGil unlocked;
+  return body();
+}
+
 class WithGil {
  public:
   WithGil() : state_(PyGILState_Ensure()) {}

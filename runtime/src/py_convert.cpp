@@ -443,7 +443,7 @@ Tensor tensor_from_data(PyObject* data, PyObject* dtype) {
   Tensor array;
   if (!is_list(data) && !scalar_from(data, &number) && tensor_from(data, &array)) {
     DType want = given ? dtype_from(dtype) : array.dtype;
-    return want == array.dtype ? ow::clone(array) : ow::cast(array, want);
+    return copying(array.nbytes(), [&] { return want == array.dtype ? ow::clone(array) : ow::cast(array, want); });
   }
   ow::SmallVec<int64_t, 16> shape;
   Leaf leaf;

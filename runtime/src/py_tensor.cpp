@@ -367,10 +367,16 @@ PyObject* as_index(PyObject* self) {
 
 // ---- layouts ----
 
+Tensor cloned(const Tensor& t) {
+  return copying(t.nbytes(), [&] { return ow::clone(t); });
+}
+
 PyObject* method_reshape(PyObject* self, PyObject* const* args, Py_ssize_t n) {
   return guarded([&] {
     Sizes sizes = sizes_from("reshape", args, n);
-    return wrap(ow::reshape(tensor_of(self), sizes.data(), static_cast<int32_t>(sizes.size())));
+    const Tensor& t = tensor_of(self);
+    return wrap(copying(t.contiguous() ? 0 : t.nbytes(),
+                        [&] { return ow::reshape(t, sizes.data(), static_cast<int32_t>(sizes.size())); }));
   });
 }
 PyObject* method_permute(PyObject* self, PyObject* const* args, Py_ssize_t n) {
@@ -411,18 +417,19 @@ PyObject* method_as_strided(PyObject* self, PyObject* const* args, Py_ssize_t n,
 PyObject* method_contiguous(PyObject* self, PyObject*) {
   return guarded([&]() -> PyObject* {
     if (tensor_of(self).contiguous()) return Py_NewRef(self);
-    return wrap(ow::clone(tensor_of(self)));
+    return wrap(cloned(tensor_of(self)));
   });
 }
 PyObject* method_is_contiguous(PyObject* self, PyObject*) { return PyBool_FromLong(tensor_of(self).contiguous()); }
 PyObject* method_clone(PyObject* self, PyObject*) {
-  return guarded([&] { return wrap(ow::clone(tensor_of(self))); });
+  return guarded([&] { return wrap(cloned(tensor_of(self))); });
 }
 PyObject* method_to(PyObject* self, PyObject* dtype) {
   return guarded([&]() -> PyObject* {
     DType want = dtype_from(dtype);
     if (want == tensor_of(self).dtype) return Py_NewRef(self);
-    return wrap(ow::cast(tensor_of(self), want));
+    const Tensor& t = tensor_of(self);
+    return wrap(copying(t.nbytes(), [&] { return ow::cast(t, want); }));
   });
 }
 PyObject* method_copy(PyObject* self, PyObject* source) {
@@ -433,13 +440,14 @@ PyObject* method_copy(PyObject* self, PyObject* source) {
     if (t.storage->readonly()) fail(ErrorKind::Value, "copy_: the tensor is read-only");
     if (ow::overlaps_itself(t)) fail(ErrorKind::Value, "copy_: the tensor overlaps itself");
     if (scalar_from(source, &number)) {
-      ow::fill(t, number);
+      copying(t.nbytes(), [&] { return ow::fill(t, number); });
     } else {
       if (!tensor_from(source, &from)) fail(ErrorKind::Type, "copy_: ", Py_TYPE(source)->tp_name, " is no array");
       from = ow::expand(from, t.sizes, t.rank);
-      WithoutGil unlocked;
-      if (ow::may_share_memory(t, from)) from = ow::clone(from);
-      ow::copy_into(t, from);
+      copying(t.nbytes(), [&] {
+        if (ow::may_share_memory(t, from)) from = ow::clone(from);
+        ow::copy_into(t, from);
+      });
     }
     t.storage->bump_version();
     return Py_NewRef(self);
@@ -858,7 +866,7 @@ PyObject* py_full(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* name
     else if (value.kind == ow::Scalar::Kind::Complex)
       dtype = DType::C64;
     Tensor t = ow::empty(sizes.data(), static_cast<int32_t>(sizes.size()), dtype);
-    ow::fill(t, value);
+    copying(t.nbytes(), [&] { return ow::fill(t, value); });
     return wrap(std::move(t));
   });
 }
