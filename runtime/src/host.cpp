@@ -281,5 +281,20 @@ int32_t opwright_tensors_write(const char* path, int32_t n, const char* const* n
 int64_t opwright_memory_allocated(void) { return ow::allocator_stats().allocated; }
 int64_t opwright_memory_reserved(void) { return ow::allocator_stats().reserved; }
 void opwright_memory_empty_cache(void) { ow::allocator_empty_cache(); }
+int32_t opwright_memory_set_limit(int64_t bytes) {
+  return guarded([&] {
+    if (bytes < 0) fail(ErrorKind::Value, "a limit of memory must not be negative, got ", bytes);
+    ow::host_allocator().set_limit(bytes);
+  });
+}
+int32_t opwright_memory_set_backend(void* (*allocate)(void*, size_t, size_t), void (*release)(void*, void*, size_t),
+                                    void* context) {
+  return guarded([&] {
+    if ((allocate == nullptr) != (release == nullptr))
+      fail(ErrorKind::Value, "a backend has two functions; one is null");
+    ow::MemoryBackend own{allocate, release, context};
+    ow::host_allocator().set_backend(allocate == nullptr ? ow::system_backend() : own);
+  });
+}
 
 }  // extern "C"

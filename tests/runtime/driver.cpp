@@ -144,6 +144,56 @@ void programs(const std::string& folder, int rounds) {
   });
 }
 
+// c becomes c + x where it lies; each thread has a state of its own, and all fight for one.
+void states(const std::string& folder, int rounds) {
+  opwright::Program program(folder + "/state");
+  std::vector<float> shared(4, 0);
+  std::atomic<int> updated{0}, refused{0};
+  on_threads(3, [&](int) {
+    std::vector<float> own(4, 0), x(4, 1);
+    opwright::Tensor one = opwright::Tensor::over(x.data(), {4});
+    for (int k = 0; k < rounds; ++k) {
+      program.run({{"c", opwright::Tensor::over(own.data(), {4})}, {"x", one}});
+      CHECK(own[3] == static_cast<float>(k + 1));
+      try {
+        program.run({{"c", opwright::Tensor::over(shared.data(), {4})}, {"x", one}});
+        ++updated;
+      } catch (const opwright::Error& error) {
+        CHECK(std::string(error.what()).find("another run in progress updates") != std::string::npos);
+        ++refused;
+      }
+    }
+  });
+  CHECK(updated + refused == 3 * rounds && shared[0] == static_cast<float>(updated.load()));
+}
+
+std::atomic<int> taken{0};
+
+// Limits and a backend through the host API.
+void memory() {
+  CHECK(opwright_memory_set_backend(take_pages, nullptr, nullptr) == OPWRIGHT_VALUE);
+  auto count = [](void*, size_t bytes, size_t alignment) {
+    ++taken;
+    return std::aligned_alloc(alignment, bytes);
+  };
+  CHECK(opwright_memory_set_backend(count, give_pages, nullptr) == OPWRIGHT_OK);
+  {
+    opwright::Tensor large(OwDType{1, 8, 1}, {int64_t{9} << 20});
+    CHECK(taken == 1);
+  }
+  CHECK(opwright_memory_set_backend(nullptr, nullptr, nullptr) == OPWRIGHT_OK);
+  opwright_memory_empty_cache();
+  CHECK(opwright_memory_set_limit(-1) == OPWRIGHT_VALUE);
+  CHECK(opwright_memory_set_limit(opwright_memory_reserved() + (int64_t{64} << 20)) == OPWRIGHT_OK);
+  try {
+    opwright::Tensor(OwDType{1, 8, 1}, {int64_t{65} << 20});
+    CHECK(false);
+  } catch (const opwright::Error& error) {
+    CHECK(error.kind() == OPWRIGHT_MEMORY && std::string(error.what()).find("65.0 MiB wanted") != std::string::npos);
+  }
+  CHECK(opwright_memory_set_limit(ow::total_memory()) == OPWRIGHT_OK);
+}
+
 std::string read(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
@@ -216,6 +266,8 @@ void run_all(const std::string& folder, int rounds) {
   allocator(rounds);
   thread_pool(rounds);
   programs(folder, rounds);
+  states(folder, rounds);
+  memory();
   tensors(folder, rounds);
   damaged(folder, rounds);
   ow::allocator_empty_cache();

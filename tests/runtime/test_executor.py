@@ -260,6 +260,22 @@ def test_constants_of_a_run_that_failed_are_loaded_again(tmp_path: Path) -> None
         p(c=ow.zeros(3), x=x, i=np.array([0]))
 
 
+def test_a_program_larger_than_memory_says_whose_it_is(tmp_path: Path) -> None:
+    n = {"min": 1, "max": 1 << 50, "divisor": 1, "from": ["x", 0]}
+    rows = {k: tensor("f32", "n", 1 << 20) for k in ("v1", "v2")}
+    data = program(
+        symbols={"n": n}, values={"v0": tensor("f32", "n", 1), "w0": tensor("f32", 1 << 20), **rows},
+        weights=[], constants=[{"value": "w0", "tensor": "w"}], outputs=[{"name": "y", "value": "v2"}],
+        nodes=[call("wide", "add", ["v0", "w0"], ["v1"]), call("more", "add", ["v1", "v1"], ["v2"])],
+    )  # fmt: skip
+    p = load(tmp_path, data, w=np.zeros(1 << 20, np.float32))
+    before = ow.memory_stats()["allocated"]
+    with pytest.raises(ow.OutOfMemoryError, match=r"^out of memory: 1.0 TiB wanted by program tiny, .*limit"):
+        p(x=np.zeros((1 << 18, 1), np.float32))
+    assert ow.memory_stats()["allocated"] == before
+    assert p(x=np.ones((1, 1), np.float32))["y"].numpy()[0, 5] == 2
+
+
 # ---- weights, and errors that say where ------------------------------------------------------------------------------
 
 

@@ -127,6 +127,14 @@ def write_folder(folder: Path, sanitizers: str) -> Path:
     (folder / "kernels" / "kernels.json").write_text(json.dumps(index))
     (folder / "damaged" / "kernels").mkdir(parents=True)
     (folder / "damaged" / "kernels" / "kernels.so").symlink_to(library)
+    state = folder / "state"
+    state.mkdir()
+    flat = {n: tensor("f32", 4) for n in ("c", "x", "c1")}
+    ports = [{"name": n, "value": n} for n in "cx"]
+    nodes = [call("a", "add", ["c", "x"], ["c1"], alpha=1)]
+    data |= {"symbols": {}, "values": flat, "inputs": ports, "outputs": [], "weights": [], "nodes": nodes}
+    (state / "program.json").write_text(json.dumps(data | {"state": [{"input": "c", "output": "c1"}]}))
+    (state / "kernels").symlink_to(folder / "kernels")
     return folder
 
 

@@ -10,6 +10,8 @@
  */
 #ifndef OPWRIGHT_HOST_H
 #define OPWRIGHT_HOST_H
+#include <stddef.h>
+
 #include "abi.h"
 
 #if defined(OPWRIGHT_BUILDS_HOST)
@@ -87,6 +89,13 @@ OPWRIGHT_API int32_t opwright_tensors_write(const char* path, int32_t n, const c
 OPWRIGHT_API int64_t opwright_memory_allocated(void);
 OPWRIGHT_API int64_t opwright_memory_reserved(void);
 OPWRIGHT_API void opwright_memory_empty_cache(void);
+/* No more than this is taken from the system; what cannot be served then fails with OPWRIGHT_MEMORY. */
+OPWRIGHT_API int32_t opwright_memory_set_limit(int64_t bytes);
+/* Where memory to come is taken from, in pieces of 2 MiB and more; two nulls: the system's mmap. allocate gives null when
+ * there is nothing. Both are called with a lock held: they must not call this library. */
+OPWRIGHT_API int32_t opwright_memory_set_backend(void* (*allocate)(void* context, size_t bytes, size_t alignment),
+                                                 void (*release)(void* context, void* data, size_t bytes),
+                                                 void* context);
 
 #ifdef __cplusplus
 }
