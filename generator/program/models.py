@@ -606,6 +606,8 @@ _MISFITS = tuple(
 )
 
 
+#: So many wants of one model are met.
+_MOST_WANTS = 50
 #: How a model says what a length must be a multiple of.
 _MULTIPLE = re.compile(r"multiple of (?:`[^`]*`\D*)?(\d+)")
 
@@ -691,7 +693,7 @@ class _Tried:
         torch = compat.require_torch()
         text = str(error)
         said = f"{text} {[tuple(x.shape) for x in inputs.values()]}"
-        if said in self._mended:
+        if said in self._mended or len(self._mended) > _MOST_WANTS:  # a want may grow with what it is given
             return []
         self._mended.add(said)
         if "index out of range" in text:  # kinds of things, which are fewer than words
