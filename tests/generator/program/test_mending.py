@@ -141,3 +141,13 @@ def test_what_was_none_is_named() -> None:
         return x + mask.float()
 
     assert absent(complaint(lambda: f(1))) == ["mask"]
+
+
+def test_a_want_that_grows_with_what_it_is_given_comes_to_an_end() -> None:
+    class Greedy(Told):
+        def forward(self, input_values: Any) -> Any:
+            n = input_values.shape[1]
+            raise RuntimeError(f"expected input[2, {n}, 9] to have {n + 1} channels, but got {n}")
+
+    reasons: list[str] = []
+    assert models._accepted(Greedy(), 0, reasons, []) is None and len(reasons) < 80
