@@ -2,15 +2,17 @@
 
 An op with a namespace, `myco::rope2d`, is `ow.ops.myco.rope2d`.
 
-May import: `.registry`, `.exceptions`.
+May import: `.registry`, `.exceptions`, `.load`.
 """
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from . import registry
 from .exceptions import MissingKernelError
+from .load import core
 
 
 class Namespace:
@@ -56,3 +58,26 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({n.partition("::")[0] for n in registry.names()})
+
+
+def _signature(op: Any) -> inspect.Signature:
+    """What `inspect.signature` and notebooks show: inputs, attributes, `out`; by name alone what must be given after
+    something that need not."""
+    known = op.signature
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    found: list[inspect.Parameter] = []
+    must = [i for i, x in enumerate(known["inputs"]) if not x["optional"]]
+    for k, x in enumerate(known["inputs"]):
+        last = not must or k > must[-1]
+        found.append(inspect.Parameter(x["name"], kind, default=None if last else inspect.Parameter.empty))
+    for a in known["attrs"]:
+        default = a.get("default", None if a["optional"] else inspect.Parameter.empty)
+        if default is inspect.Parameter.empty and found and found[-1].default is not inspect.Parameter.empty:
+            kind = inspect.Parameter.KEYWORD_ONLY
+        found.append(inspect.Parameter(a["name"], kind, default=default))
+    if all(p.name != "out" for p in found):
+        found.append(inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None))
+    return inspect.Signature(found)
+
+
+core.set_signature_maker(_signature)

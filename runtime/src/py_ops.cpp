@@ -387,6 +387,19 @@ PyObject* get_signature(PyObject* self, void*) {
   });
 }
 
+PyObject* signature_maker = nullptr;  // (op) -> inspect.Signature
+
+PyObject* get_python_signature(PyObject* self, void*) {
+  if (signature_maker != nullptr) return PyObject_CallOneArg(signature_maker, self);
+  PyErr_SetString(PyExc_AttributeError, "__signature__");
+  return nullptr;
+}
+
+PyObject* set_signature_maker(PyObject*, PyObject* callable) {
+  Py_XSETREF(signature_maker, Py_NewRef(callable));
+  Py_RETURN_NONE;
+}
+
 PyObject* op_repr(PyObject* self) {
   return guarded([&] { return PyUnicode_FromFormat("<op %s>", call_text(entry_of(self).signature).c_str()); });
 }
@@ -395,6 +408,7 @@ PyGetSetDef kOpGetSet[] = {
     {"__name__", get_name, nullptr, "The op's name.", nullptr},
     {"__doc__", get_doc, nullptr, "How it is called, and what it does.", nullptr},
     {"signature", get_signature, nullptr, "Inputs, attributes and outputs, as registered.", nullptr},
+    {"__signature__", get_python_signature, nullptr, "The same for inspect and notebooks.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 
@@ -588,6 +602,7 @@ PyMethodDef kFunctions[] = {
     {"register_op", register_op, METH_O, "register_op(signature) -> the Op of that name."},
     {"lookup_op", lookup_op, METH_O, "lookup_op(name) -> the Op, or None."},
     {"op_names", op_names, METH_NOARGS, "op_names() -> sorted names of the registered ops."},
+    {"set_signature_maker", set_signature_maker, METH_O, "set_signature_maker(f): f(op) -> its inspect.Signature."},
     {"set_op_lookup", set_op_lookup, METH_O, "set_op_lookup(f): f(name) -> Op serves the operators of Tensor."},
     {"set_miss_hook", set_miss_hook, METH_O, "set_miss_hook(f): f([request, ...]) -> [answer, ...]."},
     {nullptr, nullptr, 0, nullptr},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
@@ -55,6 +56,14 @@ def test_without_a_compiler_there_is_one_clear_error(code: str, tmp_path: Path) 
     # The line that was written, the name that was asked for, and no module that was being loaded.
     frames = [line for line in lines if line.lstrip().startswith("File ") and "importlib" not in line]
     assert len(frames) == 2 and "__init__.py" in frames[1] and "another exception" not in done.stderr
+
+
+def test_every_op_has_a_signature_that_python_can_read() -> None:
+    assert str(inspect.signature(ow.ops.softmax)) == "(x, axis=-1, *, out=None)"
+    assert str(inspect.signature(ow.ops.rms_norm)) == "(x, w=None, *, normalized_shape, eps=1e-06, out=None)"
+    assert str(inspect.signature(ow.ops.arange)) == "(start=0, *, end, step=1, dtype=None, out=None)"
+    for name in ow.registry.names():
+        assert inspect.signature(getattr(ow.ops, name)).parameters
 
 
 def test_an_operator_whose_op_nobody_supplies_says_so(tmp_path: Path) -> None:
