@@ -41,7 +41,20 @@ def call(id: str, op: str, inputs: list[Any], out: str, **attrs: Any) -> dict[st
             "aten": f"aten.{op}"}  # fmt: skip
 
 
-#: relu(x * w + 2), x of any number of rows: a weight, a weak scalar, an attribute by default.
+GROUP = """\
+op: group:00000000000000aa
+doc: Composed of relu and mul.
+dims: {B: broadcast}
+inputs: {x0: "f32[*B]", x1: "f32[*B]"}
+outputs: {y: "f32[*B]"}
+compute: |
+  t0[*B] = max(x0[*B], 0)
+  y[*B] = t0[*B] * x1[*B]
+grad: {none: a program is differentiated before its groups are made}
+test: {cases: [{B: [7, 5]}], values: [normal], tol: bound}
+"""
+
+#: relu(x * w + 2) * half, x of any number of rows: a weight, a weak scalar, an attribute by default, a fused group.
 PROGRAM: dict[str, Any] = {
     "schema": 1,
     "name": "tiny",
@@ -59,7 +72,7 @@ PROGRAM: dict[str, Any] = {
     "nodes": [
         call("mul_1", "mul", ["v0", "w0"], "v1"),
         call("add_1", "add", ["v1", {"scalar": 2.0}], "v2", alpha=1),
-        call("relu_1", "relu", ["v2"], "v3"),
+        call("group_0", "group:00000000000000aa", ["v2", "v1"], "v3"),
     ],
 }
 
@@ -76,7 +89,8 @@ def command(*words: object) -> Any:
 
 
 def write_program(folder: Path) -> Path:
-    folder.mkdir()
+    (folder / "groups").mkdir(parents=True)
+    (folder / "groups" / "00000000000000aa.yaml").write_text(GROUP)
     (folder / "program.json").write_text(json.dumps(PROGRAM))
     write_tensors(folder / "weights.safetensors", {"w": np.array([1, -1, 3, -7], np.float32)})
     return folder
@@ -149,9 +163,8 @@ def test_the_page_s_example_is_short_and_gives_what_opwright_run_gives(sdk: Path
     command("run", sdk / "tiny", "--inputs", sdk / "in.safetensors", "--out", sdk / "python.safetensors")
     got = dict(read_tensors(sdk / "out.safetensors"))
     assert bits(got) == bits(dict(read_tensors(sdk / "python.safetensors")))
-    np.testing.assert_allclose(
-        got["y"], np.maximum(x * np.array([1, -1, 3, -7], np.float32) + 2, 0), rtol=1e-6
-    )
+    half = x * np.array([1, -1, 3, -7], np.float32)
+    np.testing.assert_allclose(got["y"], np.maximum(half + 2, 0) * half, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -175,6 +188,15 @@ def test_a_missing_and_a_needless_input_are_named(sdk: Path, runner: Path) -> No
     write_tensors(sdk / "other.safetensors", {"z": np.zeros((5, 4), np.float32)})
     said = run(runner, sdk / "tiny", sdk / "other.safetensors", sdk / "never.safetensors")
     assert said.stderr == "error: tiny: input 'x' is missing\n"
+
+
+def test_a_folder_is_shipped_without_its_specs(sdk: Path, runner: Path, tmp_path: Path) -> None:
+    for name in ("program.json", "weights.safetensors"):
+        shutil.copy(sdk / "tiny" / name, tmp_path / name)
+    shutil.copytree(sdk / "tiny" / "kernels", tmp_path / "kernels")
+    write_tensors(tmp_path / "in.safetensors", {"x": np.ones((2, 4), np.float32)})
+    said = run(runner, tmp_path, tmp_path / "in.safetensors", tmp_path / "out.safetensors")
+    assert (said.returncode, said.stderr) == (0, "")
 
 
 def test_a_folder_that_was_written_anew_must_be_built_anew(sdk: Path, runner: Path, tmp_path: Path) -> None:
@@ -223,7 +245,7 @@ def test_python_may_run_the_folder_s_kernels(sdk: Path, dialect: str) -> None:
     x = np.ones((2, 4), np.float32)
     p = ow.Program.load(sdk / "tiny", dialect=dialect)
     assert {c["library"] for c in p.calls} == {str(next((sdk / "tiny" / "kernels").glob(f"{dialect}-*.so")))}
-    np.testing.assert_array_equal(p(x=x)["y"].numpy()[0], [3, 1, 5, 0])
+    np.testing.assert_array_equal(p(x=x)["y"].numpy()[0], [3, -1, 15, 0])
 
 
 def test_a_dialect_that_was_not_built_is_refused(sdk: Path, tmp_path: Path) -> None:
