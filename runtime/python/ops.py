@@ -64,7 +64,7 @@ def _signature(op: Any) -> inspect.Signature:
     """What `inspect.signature` and notebooks show: inputs, attributes, `out`; by name alone what must be given after
     something that need not."""
     known = op.signature
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
     found: list[inspect.Parameter] = []
     must = [i for i, x in enumerate(known["inputs"]) if not x["optional"]]
     for k, x in enumerate(known["inputs"]):
