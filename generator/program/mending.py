@@ -297,6 +297,8 @@ def _filled(name: str, owner: Any, config: Any) -> Any:
         return 1.0
     if "list[int]" in said:
         return [0]
+    if re.search(r"\blist\b(?!\[)", said):
+        return []
     return {} if re.search(r"\bdict\b", said) and "Config" not in said else None
 
 

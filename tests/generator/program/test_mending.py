@@ -26,6 +26,7 @@ class Config:
 class Attention(Config):
     clip: float | None = None
     budget: int | None = None
+    deep: list | None = None  # type: ignore[type-arg]
     rope_parameters: dict[str, Any] | None = dataclasses.field(default_factory=dict)
     layer_types: list[str] = dataclasses.field(default_factory=lambda: ["full", "near"])
 
