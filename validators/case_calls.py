@@ -633,6 +633,9 @@ class Calls:
         return out
 
     def shape(self, name: str, t: TensorType, call: BareCall, names: Mapping[str, Any], entry: int) -> Shape:
+        given = call.dims.get(f"{name}.shape")
+        if given is not None and given[:1] != ("share",):  # a shape stated whole, of a list one an entry
+            return tuple(given[entry]) if t.is_list else tuple(given)
         parts: list[tuple[Shape, str | None]] = []
         for d in t.dims:
             dim = d.expr.id if isinstance(d.expr, Name) else ""
@@ -667,11 +670,8 @@ class Calls:
         if any(e < 0 for extents, _ in parts for e in extents):
             raise CaseRefused(f"an extent of `{name}` would be negative")
         whole = _placed(parts, names)
-        given = call.dims.get(f"{name}.shape")
         if t.expand and given is not None:
-            if given and given[0] == "share":
-                return _share(whole, np.random.default_rng(given[1]))
-            return tuple(given)
+            return _share(whole, np.random.default_rng(given[1]))
         return whole
 
     def let_value(self, dim: str, names: Mapping[str, Any]) -> int:

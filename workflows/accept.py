@@ -28,7 +28,8 @@ from ..generator.bound import KernelText
 from ..generator.errors import MachineError
 from ..generator.spec import OpSpec
 from ..validators import evidence
-from ..validators.verdict import Verdict
+from ..validators.traced import read_calls, with_calls
+from ..validators.verdict import AUTHOR_ONLY, Verdict
 from . import console
 from .bridge import Bridge, Emitted
 from .command import command, jobs_option, json_option, seed_option
@@ -52,6 +53,7 @@ class Job:
     gates: tuple[str, ...] | None = None
     case: str | None = None
     dialect: str | None = None
+    calls: str | None = None  # a file of recorded calls, whose shapes are the declared cases
     body: str | None = None  # a file that fills the kernels in place of what the spec names
 
 
@@ -76,6 +78,8 @@ def judge_spec(bench: Workbench, spec: OpSpec, job: Job, progress: Progress | No
 
     if job.body is not None:
         spec = with_body(spec, Path(job.body))
+    if job.calls is not None:
+        spec = with_calls(spec, read_calls(Path(job.calls)), Path(job.calls))
     source = Emitted(Bridge(bench, job.dialect), spec)
 
     def tell(gate: str, done: int, total: int) -> None:
@@ -412,6 +416,13 @@ def _dialect(name: str | None) -> str:
     metavar="FILE",
     help="Judge kernels that this file fills (`opwright show OP --level body` prints a beginning).",
 )
+@click.option(
+    "--calls",
+    default=None,
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Judge at the shapes of calls that `ow.trace` recorded, in place of the declared cases.",
+)
 @seed_option
 @jobs_option
 @json_option
@@ -423,6 +434,7 @@ def validate(
     case: str | None,
     dialect: str | None,
     body: Path | None,
+    calls: Path | None,
     seed: int | None,
     jobs: int,
     as_json: bool,
@@ -440,9 +452,10 @@ def validate(
         raise AcceptError(f"there is no file {body}")
     name = _dialect(dialect)
     file = str(body.absolute()) if body is not None else None
+    recorded = str(calls.absolute()) if calls is not None else None
 
     def make(op: str) -> Job:
-        return Job(op, tier, seed or 0, tuple(gates) or None, case, name, file)
+        return Job(op, tier, seed or 0, tuple(gates) or None, case, name, recorded, file)
 
     todo = _jobs(bench, ops, every, False, name, make)
     results: list[Judged] = []
@@ -518,6 +531,12 @@ def accept(
             if found.passed:
                 written.append(str(record(bench, found)))
     if not as_json:
+        for r in results:
+            if r.passed and r.verdict is not None and r.verdict.source == AUTHOR_ONLY:
+                console.note(
+                    f"{r.verdict.op}: its author alone says what it means, so it serves who calls it by name and no "
+                    "model counts it; `aten:`, `onnx:`, `reference:` or `also:` in its spec names another source"
+                )
         for path in written:
             with contextlib.suppress(ValueError):
                 path = str(Path(path).relative_to(Path.cwd()))

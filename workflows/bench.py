@@ -27,6 +27,7 @@ from ..files import write_text
 from ..generator.errors import JudgedError, MachineError
 from ..generator.spec import OpSpec
 from ..generator.types import DType
+from ..validators.traced import read_calls, with_calls
 from . import console
 from .command import command, json_option, seed_option
 from .workbench import Workbench, folder_name
@@ -336,6 +337,7 @@ def run_file(op: str, listed: Sequence[Mapping[str, Any]]) -> None:
     example=[
         "opwright bench softmax",
         "opwright bench add --dtype f32 --seconds 5 --threads 1",
+        "opwright bench softmax --calls calls.jsonl",
         "opwright bench softmax --json",
     ],
 )
@@ -350,6 +352,13 @@ def run_file(op: str, listed: Sequence[Mapping[str, Any]]) -> None:
     help="Time for each workload.",
 )
 @click.option("--threads", type=click.IntRange(1, 1024), default=None, metavar="N", help="Threads for both.")
+@click.option(
+    "--calls",
+    default=None,
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Measure at the shapes of calls that `ow.trace` recorded, in place of the spec's workloads.",
+)
 @click.option("--full", is_flag=True, help="Do not cut workloads that are larger than 64 MiB.")
 @seed_option
 @json_option
@@ -359,6 +368,7 @@ def bench(
     dtypes: tuple[str, ...],
     seconds: float,
     threads: int | None,
+    calls: Path | None,
     full: bool,
     seed: int | None,
     as_json: bool,
@@ -370,7 +380,9 @@ def bench(
     """
     workbench = Workbench.here()
     spec = workbench.one(op)
-    work = workloads(spec, spec.bench, dtypes)
+    if calls is not None:
+        spec = with_calls(spec, read_calls(calls), calls)
+    work = workloads(spec, spec.bench if calls is None else spec.test.cases, dtypes)
     return _run(
         workbench, spec, work, seed or 0, seconds, full, threads or toolchain.available_cores(), as_json
     )

@@ -136,8 +136,8 @@ def explain(error: str | None, markdown: bool, as_json: bool) -> int:
     classes = error_classes()
     if error is None:
         rows = sorted(classes)
-    elif error in classes:
-        rows = [error]
+    elif (found := {n.lower(): n for n in classes}.get(error.lower())) is not None:
+        rows = [found]
     else:
         raise UnknownErrorError(
             f"there is no error class `{error}`", hint=did_you_mean(error, classes, what="errors")

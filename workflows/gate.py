@@ -279,20 +279,26 @@ class _Gate:
         for error in (e for group in self.bench.broken for e in group.errors):
             self.add("spec", str(error.place or "spec"), RED, error.message)
         changed = self.changed_ops(before)
-        self.check_evidence(changed, before)
-        self.check_generated()
+        # What changed first: the budget is for that, and a spent one leaves out the rest.
+        self.check_evidence(changed, changed)
         self.judge(changed, before)
+        names = {s.op for s in changed}
+        self.check_evidence([s for s in self.bench.own_readable() if s.op not in names], changed)
+        self.check_gone(before)
+        self.check_generated()
         self.check_models(changed)
         self.show_diff(changed, before)
 
-    def check_evidence(self, changed: Sequence[OpSpec], before: dict[str, OpSpec]) -> None:
-        """Fresh, for all that has some; there, for all that changed; not lost, where base had it.
+    def check_evidence(self, specs: Sequence[OpSpec], changed: Sequence[OpSpec]) -> None:
+        """Of these operators: fresh, for all that has some; there, for all that changed; not lost, where base had it.
 
         Kernels are printed anywhere for any dialect: where nothing was proven for this machine's, the evidence of
         another is held against its own text."""
         names = {s.op for s in changed}
         base = self.base_config().evidence
-        specs = self.bench.own_readable()
+        if specs and self.left() <= 0:
+            self.add("evidence", f"{len(specs)} operators", SKIPPED, "the time budget is spent")
+            return
         dialects = {s.op: self.dialect_of(s) for s in specs}
         printed = [(s, dialects[s.op]) for s in specs]
         texts = texts_of_proofs(self.bench, printed, self.progress)
@@ -321,11 +327,13 @@ class _Gate:
                 if word == OK and dialect != self.dialect:
                     hint = f"it holds for {dialect}; nothing was proven for {self.dialect}"
                 self.add("evidence", spec.op, word, state.reason + hint, seconds())
+
+    def check_gone(self, before: dict[str, OpSpec]) -> None:
+        """No evidence of base's is without its operator."""
+        base = self.base_config().evidence
+        here = {folder_name(s.op) for s in self.bench.own_readable()}
         for path in sorted(base.glob("*.yaml")) if base.is_dir() else ():
-            if (
-                path.stem not in {s.op.replace("::", ".") for s in specs}
-                and path.stem.replace(".", "::") not in before
-            ):
+            if path.stem not in here and path.stem.replace(".", "::") not in before:
                 self.add("evidence", path.stem, RED, "base has evidence of an operator that is gone")
 
     def check_generated(self) -> None:
@@ -389,7 +397,10 @@ class _Gate:
             if self.left() <= 0:
                 for op in sorted(why.keys() - done):
                     changed_op = why[op] == "changed"
-                    self.add("judged", op, RED if changed_op else SKIPPED, "the time budget is spent")
+                    said = "it changed, and the time budget is spent: give more by --budget"
+                    self.add(
+                        "judged", op, *((RED, said) if changed_op else (SKIPPED, "the time budget is spent"))
+                    )
                 break
         if self.touched(
             "validators/", "generator/bind", "generator/normal", "generator/expr", "generator/grad"
@@ -572,6 +583,18 @@ def same_names(text: str) -> str:
     return re.sub(r"ow_[0-9a-f]{16}", lambda m: names.setdefault(m[0], f"ow_{len(names)}"), text)
 
 
+def _rows(checks: Sequence[Check]) -> list[tuple[str, str, str, str]]:
+    """A row each; many that say the same are one."""
+    alike: dict[tuple[str, str, str], list[str]] = {}
+    for c in checks:
+        alike.setdefault((c.kind, c.state, c.reason), []).append(c.name)
+    out = []
+    for (kind, state, reason), names in alike.items():
+        shown = names if len(names) <= 4 else [f"{names[0]}, {names[1]} and {len(names) - 2} more"]
+        out += [(kind, name, state, reason) for name in shown]
+    return out
+
+
 def _name_in(address: str) -> str:
     return address.partition(".yaml:")[2] or address
 
@@ -697,7 +720,7 @@ def gate(
         if work.checks:
             console.print_table(
                 ("check", "name", "state", "reason"),
-                [(c.kind, c.name, c.state, c.reason) for c in work.checks if c.state != OK]
+                _rows([c for c in work.checks if c.state != OK])
                 or [("all", f"{len(work.checks)} checks", OK, "")],
             )
         console.note(

@@ -9,13 +9,14 @@ from typing import Any
 
 import click
 
+from ..generator.errors import did_you_mean
 from ..generator.spec import OpSpec
 from ..generator.spec_model import OnnxEntry
 from ..generator.types import CATEGORIES, DType
 from ..validators.evidence import FRESH, Evidence
 from . import console
 from .command import command, json_option
-from .workbench import Workbench
+from .workbench import Workbench, WorkbenchError
 
 __all__ = ["ops", "ops_json"]
 
@@ -106,6 +107,11 @@ def ops(names: tuple[str, ...], family: str | None, state: str | None, as_json: 
     bench = Workbench.here()
     specs = bench.select(names) if names else bench.registry.all()
     if family is not None:
+        families = sorted({s.family for s in specs})
+        if family not in families:
+            raise WorkbenchError(
+                f"there is no family `{family}`", hint=did_you_mean(family, families, what="families")
+            )
         specs = [s for s in specs if s.family == family]
     rows = [op_json(bench, s) for s in specs]
     if state is not None:

@@ -14,7 +14,9 @@ from typing import Any
 
 import click
 
+from ..errors import OpwrightError
 from ..files import write_text
+from ..generator.errors import did_you_mean
 from . import console, records
 from .backtest import covered
 from .command import command, json_option
@@ -24,6 +26,10 @@ from .report_page import LEVEL_WORDS, first_line, missing_operators, page, summa
 from .workbench import Workbench
 
 __all__ = ["report", "rows_of"]
+
+
+class ReportError(OpwrightError):
+    """A record is asked for that there is not."""
 
 
 def rows_of(bench: Workbench) -> list[dict[str, Any]]:
@@ -147,6 +153,13 @@ def report(architectures: tuple[str, ...], markdown: bool, html: str | None, as_
     bench = Workbench.here()
     rows = rows_of(bench)
     if architectures:
+        known = [r["architecture"] for r in rows]
+        for name in architectures:
+            if name not in known:
+                raise ReportError(
+                    f"there is no record of `{name}`",
+                    hint=did_you_mean(name, known, what="recorded architectures") if known else None,
+                )
         rows = [r for r in rows if r["architecture"] in architectures]
     if html is not None:
         from .enable import commit_of

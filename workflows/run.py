@@ -273,6 +273,8 @@ def _run(
             }
         )
         return 0
+    if out is not None:
+        console.note(f"wrote {console.short(out)}")
     for s in shown:
         numbers = f"  {s['min']:.6g} … {s['max']:.6g}, mean {s['mean']:.6g}" if "min" in s else ""
         odd = f", {s['not_finite']} not finite" if "not_finite" in s else ""

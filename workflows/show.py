@@ -20,6 +20,7 @@ from ..generator.types import DType
 from . import console
 from .bridge import Bridge, adjoint_of, normal
 from .command import command, json_option
+from .new import spec_yaml
 from .workbench import Workbench
 
 __all__ = ["LEVELS", "show"]
@@ -30,7 +31,7 @@ class ShowError(OpwrightError):
 
 
 def _spec(spec: OpSpec, key: BindKey, dialect: str) -> str:
-    return spec.meaning_text()
+    return spec_yaml(spec, spec.op)
 
 
 def _bound(spec: OpSpec, key: BindKey, dialect: str) -> str:
@@ -58,9 +59,10 @@ def _cpp(spec: OpSpec, key: BindKey, dialect: str) -> str:
 
 
 def _cuda(spec: OpSpec, key: BindKey, dialect: str) -> str:
-    from ..generator.emit import emit
+    from ..generator.emit import emit_cuda
 
-    return emit(normal(spec, key), dialect).source
+    text = emit_cuda(normal(spec, key), dialect)
+    return f"{text.kernel}\n{text.launcher}"
 
 
 def _body(spec: OpSpec, key: BindKey, dialect: str) -> str:

@@ -107,6 +107,9 @@ class Workbench:
     def _named(self, text: str) -> list[OpSpec]:
         path, member = _split(text)
         if path is None:
+            space = self.config.namespace
+            if text not in self.registry and space and f"{space}::{text}" in self.registry:
+                return [self.registry.get(f"{space}::{text}")]
             if text not in self.registry:
                 raise_together(e for e in self.broken if _speaks_of(e, text))
             return [self.registry.get(text)]
@@ -234,7 +237,7 @@ def _specs(
 
 def _speaks_of(error: SpecError, op: str) -> bool:
     """Whether a mistake is of the file in which an operator of this name would be looked for."""
-    names = (op, folder_name(op))
+    names = (op, folder_name(op), op.rpartition("::")[2])
     return any(
         f"`{op}`" in e.message or (e.place is not None and Path(e.place.file).stem in names)
         for e in error.errors

@@ -50,6 +50,7 @@ __all__ = [
     "reset_peak_memory",
     "set_num_threads",
     "tensor",
+    "trace",
     "vjp",
     "vjp_aten",
     "zeros",
@@ -64,6 +65,8 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES and name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
+        if name == "ops":
+            importlib.import_module("._face", __name__)  # a result has its methods, whoever made it
         if name in _MODULES:
             return importlib.import_module(f".{name}", __name__)
         value = getattr(importlib.import_module("._face", __name__), name)

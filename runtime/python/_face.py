@@ -24,6 +24,7 @@ from .exceptions import (
 from .load import core
 from .program import Program
 from .reverse import vjp, vjp_aten
+from .tracing import trace
 
 __all__ = [
     "MissingKernelError",
@@ -55,6 +56,7 @@ __all__ = [
     "reset_peak_memory",
     "set_num_threads",
     "tensor",
+    "trace",
     "vjp",
     "vjp_aten",
     "zeros",

@@ -30,7 +30,7 @@ from opwright.generator.bind_key import key_for_call, keys_of
 from opwright.generator.normal import normalise, verify
 from opwright.generator.spec import load_spec_text
 from opwright.generator.types import DType, Operand
-from opwright.workflows import bench, bridge, enable, explain, generated, migrate, parity
+from opwright.workflows import bench, bridge, enable, explain, generated, migrate, parity, report
 from opwright.workflows.workbench import Workbench
 
 ACCEPT = os.environ.get("EXPECTTEST_ACCEPT") == "1"
@@ -457,6 +457,17 @@ def provoke_UnknownDtype(here: Here) -> None:
     from opwright.generator.program import torch_compat
 
     torch_compat.dtype_of(torch.float8_e4m3fn)
+
+
+def provoke_ReportError(here: Here) -> None:
+    report.report.callback(("nosuch",), False, None, False)
+
+
+def provoke_TraceError(here: Here) -> None:
+    from opwright.validators.traced import read_calls
+
+    (here.project / "calls.jsonl").write_text('{"schema": 1}\n')
+    read_calls(Path("calls.jsonl"))
 
 
 def provoke_WorkloadError(here: Here) -> None:
