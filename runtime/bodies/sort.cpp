@@ -11,4 +11,4 @@ static void rows(void* ctx, int64_t lo, int64_t hi, int32_t) {
   }
 }
 
-static void body(const Args& a) { each_row(a, a.dim); }
+static void body(const Args& a) { each_row(a, a.dim, a.N); }

@@ -1,0 +1,1 @@
+constexpr bool largest = true;
