@@ -50,6 +50,10 @@ def own(torch: Any) -> Mapping[Any, Callable[..., Any]]:
         aten.segment_reduce.default: lambda *a, **k: _segment_reduce(torch, *a, **k),
         aten._ctc_loss.Tensor: lambda *a: _ctc_loss(torch, *a),
         **_windows(torch),
+        aten._int_mm.default: lambda a, b: a.to(torch.int32) @ b.to(torch.int32),
+        aten._upsample_bilinear2d_aa.default: lambda *a: _filtered(torch, 1, _triangle, *a),
+        aten._upsample_bicubic2d_aa.default: lambda *a: _filtered(torch, 2, _half_cubic, *a),
+        aten.diagonal_scatter.default: lambda *a, **k: _diagonal_scatter(torch, *a, **k),
         aten._fft_c2c.default: lambda *a: _c2c(torch, *a),
         aten._fft_r2c.default: lambda *a: _r2c(torch, *a),
         aten._fft_c2r.default: lambda *a: _c2r(torch, *a),
@@ -199,6 +203,64 @@ def _fake_quantised_channels(
     s, z = scale.reshape(shape), zero.reshape(shape)
     q = torch.round(x * (1 / s)) + z
     return (q.clamp(low, high) - z) * s, (q >= low) & (q <= high)
+
+
+def _triangle(torch: Any, far: Any) -> Any:
+    return (1 - far).clamp(min=0)
+
+
+def _half_cubic(torch: Any, far: Any) -> Any:
+    """The cubic of a = -1/2."""
+    near, beyond = (1.5 * far - 2.5) * far * far + 1, ((-0.5 * far + 2.5) * far - 4) * far + 2
+    return torch.where(far < 1, near, torch.where(far < 2, beyond, 0.0))
+
+
+def _filtered(
+    torch: Any,
+    reach: int,
+    kernel: Callable[[Any, Any], Any],
+    x: Any,
+    size: Sequence[Any],
+    align: bool,
+    scale_h: float | None = None,
+    scale_w: float | None = None,
+) -> Any:
+    """Resampling where the caller tells how much larger the result is, which extents alone only tell about: for each
+    axis a matrix, whose rows are the filter's shares of what it covers."""
+    if scale_h is None and scale_w is None:
+        return NotImplemented
+    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+
+    def shares(n: Any, out: Any, scale: float | None) -> Any:
+        if align:
+            step = (n - 1) / (out - 1) if out > 1 else 0.0
+        else:
+            step = n / out if scale is None or scale <= 0 else 1 / scale
+        span = max(step, 1.0)
+        middle = (torch.arange(out).to(wide) + 0.5).unsqueeze(1) * step
+        place = torch.arange(n).to(wide)
+        low = (middle - reach * span + 0.5).trunc().clamp(min=0)
+        high = (middle + reach * span + 0.5).trunc().clamp(max=n)
+        far = ((place - middle + 0.5) / span).abs()
+        f = torch.where((low <= place) & (place < high), kernel(torch, far), 0.0)
+        return f / f.sum(1, keepdim=True)
+
+    rows, columns = shares(x.shape[-2], size[0], scale_h), shares(x.shape[-1], size[1], scale_w)
+    return (rows @ (x.to(wide) @ columns.T)).to(x.dtype)
+
+
+def _diagonal_scatter(torch: Any, x: Any, source: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """A choice between two: each row of the result has its place of the diagonal at hand."""
+    moved = x.movedim((dim1, dim2), (-2, -1))
+    rows, columns = moved.shape[-2:]
+    length = source.shape[-1]
+    if isinstance(length, int) and not length:
+        return x.clone()
+    row, column = torch.arange(rows), torch.arange(columns)
+    on = column - row.unsqueeze(1) == offset
+    at = (row + min(offset, 0)).clamp(0, length - 1)
+    out = torch.where(on, source.index_select(-1, at).unsqueeze(-1), moved)
+    return out.movedim((-2, -1), (dim1, dim2))
 
 
 #: Steps over the rows of a matrix that are written out; a larger one keeps its call.

@@ -278,6 +278,8 @@ class Array:
 class ProgramDoor:
     """Writes what fronts say into the program that `c` makes."""
 
+    blind = True
+
     def __init__(self, c: Converter) -> None:
         self.c = c
 

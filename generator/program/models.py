@@ -192,7 +192,7 @@ def _from_function(target: str) -> Model:
     try:
         own, named = compat.copied((tuple(args), dict(kwargs)))
         with torch.no_grad(), compat.uncompiled(), compat.restoring(module):
-            result = module(*own, **named)
+            result = compat.called(module, own, named)
     except Exception as e:
         raise _raised(e, file, f"the module that {name}() returned") from e
     compat.register_dataclasses((args, dict(kwargs), result))

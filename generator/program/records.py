@@ -84,7 +84,7 @@ def eager(
     with torch.no_grad(), compat.uncompiled(), compat.restoring(module), compat.computing_in(dtype):
         for turn in ("", "@2") if state else ("",):
             own, named = compat.copied((tuple(args), dict(kwargs)))  # the model may change what it is given
-            out = compat.copied(module(*own, **named))  # it may give out its own buffers
+            out = compat.copied(compat.called(module, own, named))  # it may give out its own buffers
             found |= {
                 f"{name}{turn}": t
                 for name, t in compat.flatten_named(out, "output")

@@ -459,6 +459,24 @@ def _functions(torch: Any) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
     vf = torch._VF
     for name in RECURRENT:
         yield vf, name, partial(_layers, torch, name, getattr(vf, name))
+
+    # How many numbers the residuals are depends on the rank: here it is the full one, as the other drivers have it.
+    def lstsq(a: Any, b: Any, rcond: float | None = None, *, driver: str | None = None) -> Any:
+        m, n = a.shape[-2:]
+        vector = b.dim() == a.dim() - 1
+        b = b.unsqueeze(-1) if vector else b
+        if m >= n:
+            q, r = torch.linalg.qr(a)
+            x = torch.linalg.solve_triangular(r, q.mH @ b, upper=True)
+        else:
+            q, r = torch.linalg.qr(a.mH)
+            x = q @ torch.linalg.solve_triangular(r.mH, b, upper=False)
+        left = (b - a @ x).abs().square().sum(-2) if m > n and driver != "gelsy" else a.new_empty(0)
+        rank = torch.full(a.shape[:-2], min(m, n), dtype=torch.int64, device=a.device)
+        out = x.squeeze(-1) if vector else x
+        return torch.return_types.linalg_lstsq((out, left, rank, a.new_empty(0)))
+
+    yield torch.linalg, "lstsq", lstsq
     for owner in (torch, torch.Tensor):
         yield owner, "cov", cov
         yield owner, "corrcoef", corrcoef

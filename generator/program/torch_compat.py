@@ -28,6 +28,7 @@ from ..types import DType
 from .decompositions import own
 from .intexpr import IntExpr, floordiv, maximum, minimum, mod
 from .standins import OURS, RECURRENT, but_the_last_place, standing_in
+from .written_out import differentiates, needs_gradients, written_out
 
 __all__ = [
     "Argument",
@@ -36,6 +37,7 @@ __all__ = [
     "UnknownDtype",
     "arguments",
     "bind",
+    "called",
     "cond_of",
     "constant_of",
     "decomposable",
@@ -392,15 +394,22 @@ def export(
     tensors (`tensors_of`)."""
     torch = require_torch()
     _with_fakes(torch)
-    # An export that fails leaves its marks on the tensors it was given: every attempt gets its own.
-    args, kwargs = copied((tuple(args), dict(kwargs)))
-    shapes = torch.export.ShapesCollection()
-    seen: set[int] = set()
-    for leaf, axes in zip(tensors_of((args, dict(kwargs))), dims, strict=True):
-        if axes and id(leaf) not in seen:
-            shapes[leaf] = dict.fromkeys(axes, torch.export.Dim.AUTO)
-        seen.add(id(leaf))
-    dynamic = shapes.dynamic_shapes(module, tuple(args), dict(kwargs)) if shapes._shapes else None
+    given = tuple(args), dict(kwargs)
+
+    def shaped() -> tuple[Any, Any, Any]:
+        """The arguments, and which of their axes vary."""
+        # An export that fails leaves its marks on the tensors it was given: every attempt gets its own.
+        args, kwargs = copied(given)
+        shapes = torch.export.ShapesCollection()
+        seen: set[int] = set()
+        for leaf, axes in zip(tensors_of((args, kwargs)), dims, strict=True):
+            if axes and id(leaf) not in seen:
+                shapes[leaf] = dict.fromkeys(axes, torch.export.Dim.AUTO)
+            seen.add(id(leaf))
+        dynamic = shapes.dynamic_shapes(module, args, kwargs) if shapes._shapes else None
+        return args, kwargs, dynamic
+
+    args, kwargs, dynamic = shaped()
 
     def exported() -> Any:
         return torch.export.export(module, tuple(args), dict(kwargs), dynamic_shapes=dynamic, strict=False)
@@ -412,6 +421,12 @@ def export(
             except IndexError:
                 with but_the_last_place():
                     first = exported()
+            except Exception as e:
+                if not differentiates(e):
+                    raise
+                args, kwargs, dynamic = shaped()
+                with written_out(torch, module):
+                    return exported()
             if not _reads(first):
                 return first
             try:  # numbers that follow from constants need not be read from tensors
@@ -616,6 +631,19 @@ def bind(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[st
 
 
 # ------------------------------------------------------------------------------------------------- pytrees
+
+
+def called(module: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
+    """What the module gives; where it differentiates by itself, what it computes is recorded for that."""
+    try:
+        return module(*args, **kwargs)
+    except RuntimeError as e:
+        if not needs_gradients(e):
+            raise
+    torch = require_torch()
+    with torch.enable_grad():
+        out = module(*args, **kwargs)
+    return torch.utils._pytree.tree_map(lambda x: x.detach() if isinstance(x, torch.Tensor) else x, out)
 
 
 def tensors_of(tree: Any) -> list[Any]:

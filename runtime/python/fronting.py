@@ -73,6 +73,9 @@ Front: TypeAlias = Callable[..., Any]
 class Door(Protocol):
     """Who does what fronts say."""
 
+    blind: bool
+    """Whether there are no numbers yet to decide by: a program is being written."""
+
     def tensor(self, x: Any) -> Tensor:
         """What was given as a tensor of this door; a tensor stays itself."""
 
@@ -91,6 +94,8 @@ class Door(Protocol):
 
 class _Runtime:
     """Runs operators on arrays."""
+
+    blind = False
 
     def __init__(self) -> None:
         from . import registry

@@ -183,3 +183,29 @@ def test_matrices_segments_and_windows_give_what_torch_gives(everything: Any) ->
     core = found.exported.module()
     for got, want in zip(core(*args), Matrices()(*args), strict=True):
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4, equal_nan=True)
+
+
+def test_filters_of_a_stated_scale_diagonals_and_products_of_bytes_are_torch_s() -> None:
+    from opwright.generator.program import decompositions as d
+
+    x = torch.randn(2, 3, 7, 6, generator=torch.Generator().manual_seed(5))
+    for name, reach, kernel in (("bilinear", 1, d._triangle), ("bicubic", 2, d._half_cubic)):
+        op = getattr(torch.ops.aten, f"_upsample_{name}2d_aa").default
+        for size, align, h, w in (
+            ([4, 9], False, 0.6, 1.6),
+            ([9, 4], False, None, 0.7),
+            ([5, 5], True, 0.8, 0.8),
+        ):
+            got = d._filtered(torch, reach, kernel, x, size, align, h, w)
+            torch.testing.assert_close(got, op(x, size, align, h, w), atol=1e-5, rtol=1e-4)
+        assert d._filtered(torch, reach, kernel, x, [4, 9], False) is NotImplemented
+    for offset, dims, n in ((0, (2, 3), 6), (-2, (-2, -1), 5), (1, (3, 0), 1)):
+        given = offset, *dims
+        source = torch.randn(x.diagonal(*given).shape, generator=torch.Generator().manual_seed(n))
+        assert source.shape[-1] == n
+        assert torch.equal(d._diagonal_scatter(torch, x, source, *given), x.diagonal_scatter(source, *given))
+    a, b = (
+        torch.randint(-128, 128, (32, 16), dtype=torch.int8),
+        torch.randint(-128, 128, (16, 8), dtype=torch.int8),
+    )
+    assert torch.equal(d.own(torch)[torch.ops.aten._int_mm.default](a, b), torch._int_mm(a, b))

@@ -240,3 +240,16 @@ def test_a_number_made_of_extents_is_computed_when_the_program_runs(tmp_path: Pa
         call for call in c.program.calls if call.op == "full" and isinstance(call.attrs["value"], IntExpr)
     ]
     assert n.attrs["dtype"] == "i64"
+
+
+def test_rotations_that_cannot_see_whether_they_are_done_are_a_constant_number() -> None:
+    from types import SimpleNamespace as Shaped
+
+    from opwright.fronting import through
+    from opwright.matrices import _BLIND_COLUMNS, _BLIND_SWEEPS, _sweeps
+
+    assert len(_sweeps(Shaped(shape=(2, 3, 4)))) > _BLIND_SWEEPS
+    with through(ProgramDoor(None)):  # type: ignore[arg-type]
+        assert len(_sweeps(Shaped(shape=(2, 3, 4)))) == _BLIND_SWEEPS
+        with pytest.raises(Refused, match="columns"):
+            _sweeps(Shaped(shape=(2, 3, _BLIND_COLUMNS + 1)))

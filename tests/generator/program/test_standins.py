@@ -220,3 +220,10 @@ def test_masks_of_several_functions_are_of_all_indices_at_once() -> None:
     x, y = torch.randn(2, 5), torch.randn(3, 5)
     program = exported(mask, x)
     assert torch.equal(program(y), mask(y))
+
+
+@pytest.mark.parametrize(("m", "n"), [(4, 4), (6, 3), (3, 5)])
+def test_least_squares_have_extents_that_no_rank_decides(m: int, n: int) -> None:
+    a, b = torch.randn(2, m, n, dtype=torch.float64), torch.randn(2, m, 2, dtype=torch.float64)
+    program = exported(lambda a, b: torch.linalg.lstsq(a, b).solution, a, b)
+    torch.testing.assert_close(program(a, b), torch.linalg.lstsq(a, b).solution)
