@@ -43,7 +43,7 @@ from .captured import (
     inverse_of,
     text_of,
 )
-from .expand import ProgramDoor, expand
+from .expand import ProgramDoor, expand, of_complex
 from .intexpr import IntExpr, product
 from .ir import (
     UNBOUNDED,
@@ -477,6 +477,11 @@ class Converter(Builder):
         many = isinstance(fakes, list | tuple)
         results = list(fakes) if many else [fakes]
         reasons: list[str] = []
+        if of_complex(self.overload, args):
+            try:
+                return self.expanded(node, args, results, many)
+            except RowRefused as e:
+                reasons.append(str(e))
         compose = COMPOSE.get(self.overload)
         if compose is not None and not self.table.get(self.overload):
             try:

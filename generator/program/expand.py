@@ -10,7 +10,7 @@ A front that decides by an extent that varies refuses, unless the symbols' range
 refused is read by nobody, and pruned.
 
 May import: captured, convert (types), ir, intexpr, shapes, views, torch_compat, generator.{spec, types, errors},
-opwright.{fronts, fronting, arguments}.  To add an overload: a front; nothing here.
+opwright.{fronts, fronting, complexes, arguments}.  To add an overload: a front; nothing here.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...complexes import COMPLEXES
 from ...fronting import Call, Refused, front, through, without_axes
 from ...fronts import COMPOSE, PREPARE, VIEWS
 from ...random import DRAWS
@@ -36,7 +37,7 @@ from .shapes import results
 if TYPE_CHECKING:
     from .convert import Converter
 
-__all__ = ["Array", "Size", "answers", "expand", "spec_at"]
+__all__ = ["Array", "Size", "answers", "expand", "of_complex", "spec_at"]
 
 
 #: Numbers of a list that a program holds as calls.
@@ -495,10 +496,21 @@ def _wrapped(door: ProgramDoor, x: Any) -> Any:
     return x
 
 
+def of_complex(overload: str, args: Mapping[str, Any]) -> bool:
+    """Whether the face has an answer of its own where a tensor is complex: it comes before the table's rows."""
+    if overload not in COMPLEXES:
+        return False
+    flat = [y for x in args.values() for y in (x if isinstance(x, list | tuple) else [x])]
+    return any(
+        isinstance(x, complex) or (isinstance(x, Ref) and x.dtype in (DType.C64, DType.C128)) for x in flat
+    )
+
+
 def expand(c: Converter, args: Mapping[str, Any], fakes: Sequence[Any]) -> list[Ref]:
     """The results of the current node, each in the dtype and rank that PyTorch says.  Raises `RowRefused`."""
     overload = c.overload
-    if not answers(overload):
+    special = of_complex(overload, args)
+    if not (special or answers(overload)):
         raise RowRefused("")
     door = ProgramDoor(c)
     defaults = {a.name: a.default for a in compat.arguments(c.current.target) if not a.required}
@@ -509,7 +521,7 @@ def expand(c: Converter, args: Mapping[str, Any], fakes: Sequence[Any]) -> list[
     }
     reasons: list[str] = []
     with through(door):
-        for table in (VIEWS, PREPARE, COMPOSE):
+        for table in (COMPLEXES,) if special else (VIEWS, PREPARE, COMPOSE):
             if overload not in table:
                 continue
             try:

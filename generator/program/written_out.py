@@ -1,8 +1,9 @@
 """A module that differentiates while it runs, as a graph of what its derivatives compute.
 
 `torch.func` (grad, jacrev, hessian, jvp under vmap) and `torch.autograd.grad` work below the level at which
-torch.export writes a module down.  Here the module's forward is traced once at the level of plain operators, where derivatives are
-operators like any other, and the export writes down that graph, node by node, in the forward's place.
+torch.export writes a module down.  Here the module's forward is traced once at the level of plain operators, where
+derivatives are operators like any other, and the export writes down that graph, node by node, in the forward's
+place.
 
     differentiates(error)      whether an export failed because of it
     with written_out(torch, module):

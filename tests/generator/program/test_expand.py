@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from opwright.fronting import Refused
-from opwright.generator.program import records
+from opwright.generator.program import records, views
 from opwright.generator.program.aten import AtenRow, Rows
 from opwright.generator.program.capture import capture
-from opwright.generator.program.captured import Capture
-from opwright.generator.program.expand import ProgramDoor, Size, answers
+from opwright.generator.program.captured import Capture, Ref
+from opwright.generator.program.expand import ProgramDoor, Size, answers, of_complex
 from opwright.generator.program.intexpr import IntExpr
 from opwright.generator.program.ir import UNBOUNDED, Symbol
 from opwright.generator.program.shapes import results
@@ -253,3 +253,11 @@ def test_rotations_that_cannot_see_whether_they_are_done_are_a_constant_number()
         assert len(_sweeps(Shaped(shape=(2, 3, 4)))) == _BLIND_SWEEPS
         with pytest.raises(Refused, match="columns"):
             _sweeps(Shaped(shape=(2, 3, _BLIND_COLUMNS + 1)))
+
+
+def test_a_function_of_complex_numbers_is_the_face_s_before_any_row_s() -> None:
+    for dtype, own in ((DType.C64, True), (DType.F32, False)):
+        x = Ref("v", dtype, views.contiguous(()))
+        assert of_complex("aten.exp.default", {"self": x}) == own
+        assert of_complex("aten.linalg_vector_norm.default", {"x": [x]}) == own
+        assert not of_complex("aten.add.Tensor", {"self": x})  # operators of their own take both

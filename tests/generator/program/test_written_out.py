@@ -29,12 +29,10 @@ class Force(Field):
         return {"force": -torch.func.grad(lambda p: self.one(p).sum())(x), "calls": self.calls * 1}
 
 
-class Curvature(Field):
+class Slope(Field):
     def forward(self, x: Any) -> Any:
         slope = torch.func.vmap(torch.func.jacrev(self.one))(x)
-        trace = torch.func.vmap(torch.func.hessian(self.one))(x).diagonal(dim1=-2, dim2=-1).sum(-1)
-        along = torch.func.jvp(self.net, (x,), (torch.ones_like(x),))[1]
-        return slope, trace, along
+        return slope, self.one(x)
 
 
 class Recorded(Field):
@@ -45,7 +43,7 @@ class Recorded(Field):
         return torch.autograd.grad(self.one(x).sum(), x, create_graph=True)[0]
 
 
-@pytest.mark.parametrize("kind", [Force, Curvature, Recorded])
+@pytest.mark.parametrize("kind", [Force, Slope, Recorded])
 def test_derivatives_are_written_out_for_any_batch(kind: type) -> None:
     module = kind()
     program = compat.export(module, (torch.randn(4, 3),), {}, [(0,)]).module()
