@@ -9,9 +9,10 @@
     loops         over the places where something holds (`for k in mask.nonzero()`), as over all places: where nothing
                   holds, what such a loop gathers is empty; parity says whether that is so
     functions     those that look at what tensors hold before they compute, by the same formula without the look
+    sequences     packed ones as rows with lengths (packed.py)
     attention     flex_attention's score function, as arithmetic on the scores
 
-May import: torch's own modules, inside functions.  To add a function: a line in `_functions`.
+May import: packed; torch's own modules, inside functions.  To add a function: a line in `_functions`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from contextvars import ContextVar
 from functools import cache, partial
 from types import FrameType
 from typing import Any, TypeAlias
+
+from .packed import packed
 
 __all__ = ["OURS", "RECURRENT", "but_the_last_place", "standing_in"]
 
@@ -78,6 +81,7 @@ def standing_in(torch: Any) -> Iterator[None]:
                 _encoder(torch, transformer.TransformerEncoder.forward),
             ),
             *_loops(torch),
+            *packed(torch),
             *_masks(torch),
             (flex, "flex_attention_hop", partial(_flex_attention, torch)),
             (flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True),

@@ -227,3 +227,33 @@ def test_least_squares_have_extents_that_no_rank_decides(m: int, n: int) -> None
     a, b = torch.randn(2, m, n, dtype=torch.float64), torch.randn(2, m, 2, dtype=torch.float64)
     program = exported(lambda a, b: torch.linalg.lstsq(a, b).solution, a, b)
     torch.testing.assert_close(program(a, b), torch.linalg.lstsq(a, b).solution)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("total", [False, True])
+def test_packed_sequences_are_rows_that_end(kind: str, total: bool) -> None:
+    rnn = torch.nn.utils.rnn
+    torch.manual_seed(0)
+    first = total  # the axis of the batch, too
+    net = getattr(torch.nn, kind)(3, 4, num_layers=2, bidirectional=True, batch_first=first)
+
+    class Tagger(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = net
+
+        def forward(self, x: Any, lengths: Any) -> Any:
+            rows = x if first else x.transpose(0, 1)
+            packed = rnn.pack_padded_sequence(rows, lengths, batch_first=first, enforce_sorted=total)
+            y, state = self.net(packed)
+            return rnn.pad_packed_sequence(
+                y, batch_first=first, padding_value=2.0, total_length=x.shape[1] if total else None
+            ), state
+
+    given = torch.randn(3, 6, 3), torch.tensor([6, 4, 1])
+    program = compat.export(Tagger().eval(), given, {}, [(0, 1), (0,)]).module()
+    leaves = torch.utils._pytree.tree_leaves
+    for lengths in ([5, 3, 3, 2], [4, 4, 2, 1]) if total else ([2, 5, 3, 3],):
+        again = torch.randn(4, 5, 3), torch.tensor(lengths)
+        for got, want in zip(leaves(program(*again)), leaves(Tagger()(*again)), strict=True):
+            torch.testing.assert_close(got, want)
