@@ -317,6 +317,12 @@ class OpSpec:
             out.append(show_block(g.compute or (), "  "))
         return "\n".join(out)
 
+    @property
+    def by_hand(self) -> bool:
+        """Whether a person or an agent wrote the loops of its CPU kernels (`lower: {cpu: {kind: body, file: …}}`)."""
+        how = self.lower.get("cpu")
+        return isinstance(how, dict) and how.get("kind") == "body" and "file" in how
+
     def meaning_hash(self) -> str:
         """sha256 of `meaning_text`: unchanged by doc, lower, test, bench, aten, layout and comments."""
         return hashlib.sha256(self.meaning_text().encode()).hexdigest()

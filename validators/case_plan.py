@@ -33,7 +33,8 @@ class Plan:
         if tier not in ("quick", "full"):
             raise ValueError(f"no tier `{tier}`")
         self.b, self.spec, self.full = builder, builder.spec, tier == "full"
-        self.dtypes = dtypes
+        # A printer treats dtypes alike; whoever writes by hand may have forgotten one.
+        self.dtypes = (*dtypes, *(d for d in DType if d not in dtypes)) if builder.spec.by_hand else dtypes
         self.values = self.spec.test.values or ("exact", "normal")
         self.layouts = ("contiguous", *(x for x in self.spec.test.layouts if x != "contiguous"))
         self.sources = [f"case{k}" for k in range(len(self.spec.test.cases))] or ["base"]
@@ -105,7 +106,8 @@ class Plan:
         for a in self.spec.attrs.values():
             if a.has_default and declared and all(a.name in given for given in declared):
                 add(f"default.{a.name}", main, self.finite())  # else nobody ever leaves it out
-        picked = others if self.full else [others[self.b.seed % len(others)]] if others else []
+        all_types = self.full or self.spec.by_hand
+        picked = others if all_types else [others[self.b.seed % len(others)]] if others else []
         for n, t in enumerate(picked):
             if self.full:
                 self.declared_cases(add, t)

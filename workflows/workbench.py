@@ -155,7 +155,7 @@ class Workbench:
     def body_of(self, spec: OpSpec) -> Body | None:
         """The loops that were written by hand for the CPU (`lower: {cpu: {kind: body, file: …}}`), if any were."""
         asked = spec.lower.get("cpu")
-        if not isinstance(asked, Mapping) or asked.get("kind") != "body" or "file" not in asked:
+        if not spec.by_hand or not isinstance(asked, Mapping):
             return None
         names = asked["file"] if isinstance(asked["file"], list) else [asked["file"]]
         paths = [self._body_file(spec, str(n)) for n in names]

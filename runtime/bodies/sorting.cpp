@@ -3,7 +3,7 @@
 
 [[maybe_unused]] static inline int64_t rank_of(float v) { return owk_order_f32(v); }
 [[maybe_unused]] static inline int64_t rank_of(double v) { return owk_order_f64(v); }
-[[maybe_unused]] static inline int64_t rank_of(int64_t v) { return v; }
+template <class V> [[maybe_unused]] static inline int64_t rank_of(V v) { return v; }
 
 using Value = decltype(load((const T*)nullptr));
 
