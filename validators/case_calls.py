@@ -497,7 +497,8 @@ class Calls:
                 rank = len(v)
                 if not static and n not in self.list_dims and (decl is None or decl.rank is None):
                     if rank not in ranks:
-                        low, high = {4: (3, 8), 5: (0, 1)}.get(flavour, (0, 4))
+                        most = 13 if self.spec.by_hand else 8  # hands have limits that a printer has not
+                        low, high = {4: (3, most), 5: (0, 1)}.get(flavour, (0, 4))
                         ranks[rank] = int(rng.integers(low, high))
                     rank = ranks[rank]
                 new = tuple(self.extent(rng, flavour, static) for _ in range(rank))

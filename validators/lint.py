@@ -413,7 +413,12 @@ class _Lint:
             self.report("signature", f"the entry `{name}` is missing", 1)
 
     def walk(self, c: Any, above: tuple[Any, ...]) -> None:
-        kind = c.kind
+        try:
+            kind = c.kind
+        except ValueError:  # newer than libclang's Python knows
+            where = c.location
+            self.report("construct", "an expression that libclang does not name", where.line, where.column)
+            return
         if kind not in KINDS:
             self.at("construct", f"{kind.name.lower().replace('_', ' ')} is not allowed", c)
         elif kind == _K.UNEXPOSED_DECL:

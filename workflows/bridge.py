@@ -165,14 +165,24 @@ class Bridge:
 
     # ---- text and library
 
-    def text(self, spec: OpSpec, key: BindKey, dialect: str | None = None) -> KernelText:
-        """The kernel's text.  Raises `SpecError` where the spec has no kernel for this key."""
-        from ..generator.emit import emit
+    def text(
+        self, spec: OpSpec, key: BindKey, dialect: str | None = None, *, judging: bool = False
+    ) -> KernelText:
+        """The kernel's text.  Raises `SpecError` where the spec has no kernel for this key.
+
+        judging: the loops that somebody wrote, whatever the key; else they serve the keys that the judge saw them
+        with, and the generated loops serve the others: whoever writes by hand may have forgotten a case."""
+        from ..generator.emit import ByHand, emit
 
         name = dialect or self.dialect
-        body = self.bench.body_of(spec)
-        by_hand = body.text if body is not None else None
-        at = (spec.meaning_hash(), repr(by_hand), name, key)  # `lower` chooses the text, never the answer
+        body = self.bench.body_of(spec) if judging or self.bench.is_body_judged(spec, key.show()) else None
+        by_hand = ByHand(body.text, spec) if body is not None else None
+        at = (
+            spec.meaning_hash(),
+            body.text if body is not None else "",
+            name,
+            key,
+        )  # `lower` chooses the text, never the answer
         with self._lock:
             if at not in self._texts:
                 try:
@@ -387,7 +397,7 @@ class Emitted:
         self.texts: list[KernelText] = []  # all that were judged
 
     def forward(self, keys: Sequence[BindKey]) -> list[KernelText]:
-        texts = [self.bridge.text(self.spec, k, self.dialect) for k in keys]
+        texts = [self.bridge.text(self.spec, k, self.dialect, judging=True) for k in keys]
         if body := self.bridge.bench.body_of(self.spec):
             digest = hashlib.sha256(body.text.encode()).hexdigest()
             said = {"file": body.path.name, "hash": digest, "author": body.author or "not said"}

@@ -5,6 +5,7 @@ May import: bridge, workbench, generator.  To add a level: a row in `LEVELS` and
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 import click
@@ -13,7 +14,7 @@ from .. import toolchain
 from ..generator.bind import bind
 from ..generator.bind_key import keys_of
 from ..generator.bound import BindKey, show_bound
-from ..generator.errors import OpwrightError, did_you_mean
+from ..generator.errors import DomainError, OpwrightError, did_you_mean
 from ..generator.normal import classify
 from ..generator.spec import OpSpec
 from ..generator.types import DType
@@ -68,7 +69,7 @@ def _cuda(spec: OpSpec, key: BindKey, dialect: str) -> str:
 def _body(spec: OpSpec, key: BindKey, dialect: str) -> str:
     from ..generator.emit.bodies import stub
 
-    return stub(normal(spec, key))
+    return stub(normal(spec, key), spec)
 
 
 LEVELS: dict[str, Callable[[OpSpec, BindKey, str], str]] = {
@@ -99,6 +100,15 @@ def choose_key(spec: OpSpec, wanted: tuple[str, ...]) -> BindKey:
         shown = "; ".join(k.show() or "(the only key)" for k in keys[:6])
         raise ShowError(f"`{spec.op}` has no key with {', '.join(wanted)}", hint=f"keys: {shown}")
     return min(fits, key=_rank)
+
+
+def first_key(spec: OpSpec) -> BindKey:
+    """The plainest key that the spec's own rules admit; where they admit none, the plainest."""
+    for key in sorted(keys_of(spec), key=_rank):
+        with contextlib.suppress(DomainError):
+            bind(spec, key)
+            return key
+    return choose_key(spec, ())
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -173,7 +183,7 @@ def show(op: str, level: str, wanted: tuple[str, ...], dialect: str | None, keys
         raise ShowError(
             f"{dialect} is no dialect of {level}", hint="sm_80, sm_90" if level == "cuda" else "cpu-avx2, …"
         )
-    key = choose_key(spec, wanted)
+    key = choose_key(spec, wanted) if wanted else first_key(spec)
     text = LEVELS[level](spec, key, dialect)
     if as_json:
         console.print_json(

@@ -112,6 +112,7 @@ class Workbench:
                 return [self.registry.get(f"{space}::{text}")]
             if text not in self.registry:
                 raise_together(e for e in self.broken if _speaks_of(e, text))
+                self._say_what_was_left_out(text)
             return [self.registry.get(text)]
         if not path.is_file():
             raise WorkbenchError(
@@ -129,6 +130,17 @@ class Workbench:
                 )
             return found
         return specs
+
+    def _say_what_was_left_out(self, text: str) -> None:
+        """Raises the error of `registry.get`, with the files that were not read: it may be in one of them."""
+        try:
+            self.registry.get(text)
+        except SpecError as error:
+            files = sorted({e.place.file for b in self.broken for e in b.errors if e.place is not None})
+            if files:
+                unread = f"{', '.join(files)} did not read"
+                error.hint = f"{error.hint}; {unread}" if error.hint else unread
+            raise
 
     def _overlay(self, spec: OpSpec, path: Path) -> None:
         """A file that was named replaces operators of its names for this run.  The others are not read for it: a
@@ -164,6 +176,15 @@ class Workbench:
         except UnicodeDecodeError as error:
             raise WorkbenchError(f"{paths[-1]} is not UTF-8 text", place=spec.place) from error
         return Body(paths[-1], text, str(asked.get("author", "")))
+
+    def is_body_judged(self, spec: OpSpec, key: str) -> bool:
+        """Whether a body may serve a key: the evidence names it, or there is none yet."""
+        if not spec.by_hand:
+            return False
+        found = self.evidence(spec.op)
+        if found is None or found.meaning != spec.meaning_hash():
+            return True
+        return any(key in proof.keys for proof in found.proofs.values() if proof.bodies)
 
     def _body_file(self, spec: OpSpec, name: str) -> Path:
         """Where a file of a body lies: in this repository's folder of bodies, else among the built-in ones."""

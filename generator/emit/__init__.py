@@ -20,12 +20,12 @@ from ...toolchain import without_layout
 from ..bound import BoundOp, KernelText
 from ..errors import LowerError
 from ..lower import lower
-from .bodies import print_with_body
+from .bodies import ByHand, print_with_body
 from .c_expr import PARTS, SPECIAL
 from .cpu import DIALECTS, print_cpu
 from .cuda import ARCHITECTURES, CudaText, print_cuda
 
-__all__ = ["ARCHITECTURES", "HEADER", "CudaText", "emit", "emit_cuda", "emit_unit", "table_row"]
+__all__ = ["ARCHITECTURES", "HEADER", "ByHand", "CudaText", "emit", "emit_cuda", "emit_unit", "table_row"]
 
 HEADER = '#include "opwright/kernel.h"\n'
 #: Of texts with contractions.
@@ -54,11 +54,11 @@ def symbol_of(text: str, dialect: str, headers: tuple[str, ...] = ("scalar.h", "
     return f"ow_{digest[:16]}"
 
 
-def emit(op: BoundOp, dialect: str, by_hand: str | None = None) -> KernelText:
+def emit(op: BoundOp, dialect: str, by_hand: ByHand | None = None) -> KernelText:
     """Print one Normal program as a whole translation unit.  Raises LowerError (no lowering, or no such
     dialect).
 
-    by_hand: a text that takes the place of the loops (bodies.py).
+    by_hand: what takes the place of the loops (bodies.py).
     """
     if dialect not in DIALECTS:
         raise LowerError(f"no CPU dialect `{dialect}`", hint=f"dialects: {', '.join(DIALECTS)}")

@@ -9,19 +9,22 @@ May import: cpu, prologue, loops, lower, bound, errors.  To give bodies somethin
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ..bound import BoundOp, Tensor
 from ..errors import LowerError
 from ..loops import LoopProgram, verify
 from ..lower import lower
+from ..spec_model import OpSpec
+from ..types import DType
 from .c_expr import HALF, compute_type, storage_type
 from .cpu import DIALECTS, entries, open_namespace
 from .prologue import Prologue
 
-__all__ = ["print_with_body", "stub"]
+__all__ = ["ByHand", "print_with_body", "stub"]
 
 _VIEW = """\
 // Elements are E; element (i, j, ...) lies at data[i * strides[0] + j * strides[1] + ...].  data is null where an
@@ -59,7 +62,7 @@ def _groups(tensors: Sequence[Tensor]) -> list[tuple[str, list[Tensor]]]:
 class _Arguments:
     """`Args`, and the text that fills it."""
 
-    def __init__(self, p: LoopProgram, pro: Prologue) -> None:
+    def __init__(self, p: LoopProgram, pro: Prologue, spec: OpSpec) -> None:
         self.members: list[str] = []
         self.fill: list[str] = []
         op = p.op
@@ -82,7 +85,7 @@ class _Arguments:
                 self.members.append(f"{kind} {_plain(name)}[{len(group)}];")
                 self.fill.append(f"{{{', '.join(views)}}}")
         for name, there in op.key.present:
-            if not there:
+            if not there and name in spec.inputs:
                 self.members.append(f"View<const float> {_plain(name)};  // left out")
                 self.fill.append("{nullptr, 0, nullptr, nullptr}")
         for d in op.dims:
@@ -99,25 +102,26 @@ class _Arguments:
             self.fill.append(f"{'&' if a.kind == 'axes' else ''}e.{pro.attr(a.name)}")
 
     @staticmethod
-    def constants(op: BoundOp) -> list[str]:
-        """The key as types and constants."""
-        out = []
-        for name, dtype in op.key.types:
-            found = next((t.dtype for t in (*op.inputs, *op.outputs) if t.dtype.value == str(dtype)), None)
-            if found is not None:
-                out.append(f"using {name} = {storage_type(found)};")
+    def constants(op: BoundOp, spec: OpSpec) -> list[str]:
+        """The key as types and constants: one text must be able to ask for every value that a key can have."""
+        out = [f"using {name} = {storage_type(DType(str(dtype)))};" for name, dtype in op.key.types]
         out += [f"constexpr bool {name}_given = {str(there).lower()};" for name, there in op.key.present]
         out += [f"constexpr int64_t {name}_length = {n};" for name, n in op.key.lengths]
         out += [f"constexpr int32_t {name}_rank = {n};" for name, n in op.key.ranks]
         for name, value in op.key.static:
-            if isinstance(value, bool):
+            values = spec.attrs[name].values if name in spec.attrs else ()
+            if values:
+                out += [
+                    f"constexpr bool {_plain(name)}_is_{v} = {str(v == value).lower()};"
+                    for v in values
+                    if re.fullmatch(r"\w+", v)
+                ]
+            elif isinstance(value, bool):
                 out.append(f"constexpr bool {_plain(name)} = {str(value).lower()};")
             elif isinstance(value, int):
                 out.append(f"constexpr int64_t {_plain(name)} = {value};")
-            elif isinstance(value, float):
+            elif isinstance(value, float) and math.isfinite(value):
                 out.append(f"constexpr double {_plain(name)} = {value!r};")
-            elif isinstance(value, str) and re.fullmatch(r"\w+", value):
-                out.append(f"constexpr bool {_plain(name)}_is_{value} = true;")
         return out
 
 
@@ -153,20 +157,34 @@ def _loads(op: BoundOp) -> list[str]:
     return out
 
 
-def print_with_body(op: BoundOp, dialect: str, symbol: str, body: str) -> str:
+@dataclass(frozen=True)
+class ByHand:
+    """Loops that somebody wrote, and the spec that they are for."""
+
+    text: str
+    spec: OpSpec
+
+
+def print_with_body(op: BoundOp, dialect: str, symbol: str, body: ByHand) -> str:
     """The kernel's text with `body` in it, everything but its entry points inside `namespace <symbol>_`."""
+    for number, line in enumerate(body.text.splitlines(), 1):
+        if line.lstrip().startswith("#") or line.endswith("\\"):
+            raise LowerError(
+                f"the body of `{op.name}` has a line for the preprocessor, its line {number}: `{line.strip()}`",
+                hint="what a kernel may include is included; write a constant or a function",
+            )
     p = _program(op)
     c = DIALECTS[dialect](p)
     pro = Prologue(p, c)
     open_namespace(c, pro, p, symbol)
-    made = _Arguments(p, pro)
-    for text in (*_VIEW.splitlines(), "", *made.constants(op), *_loads(op), ""):
+    made = _Arguments(p, pro, body.spec)
+    for text in (*_VIEW.splitlines(), "", *made.constants(op, body.spec), *_loads(op), ""):
         c.line(text)
     with c.indented("struct Args {", "};"):
         for m in made.members:
             c.line(m)
     c.line("")
-    c.lines += body.strip("\n").splitlines()
+    c.lines += body.text.strip("\n").splitlines()
     c.line("")
     c.line(f"}}  // namespace {symbol}_")
     c.line("")
@@ -179,17 +197,17 @@ def print_with_body(op: BoundOp, dialect: str, symbol: str, body: str) -> str:
     return "\n".join(c.lines) + "\n"
 
 
-def stub(op: BoundOp) -> str:
+def stub(op: BoundOp, spec: OpSpec) -> str:
     """What a body begins from: the arguments that it is given for this key, and an empty function."""
     p = _program(op)
     c = DIALECTS["cpu-portable"](p)
-    made = _Arguments(p, Prologue(p, c))
+    made = _Arguments(p, Prologue(p, c), spec)
     lines = [
         f"// The body of `{op.name}`: it fills one function of a kernel that is printed for each key.  For",
         f"// [{op.key.show()}] it is given, before this text:",
         "//",
         *(f"//   {text}".rstrip() for text in _VIEW.splitlines()),
-        *(f"//   {text}" for text in (*made.constants(op), *_loads(op))),
+        *(f"//   {text}" for text in (*made.constants(op, spec), *_loads(op))),
         "//   struct Args {",
         *(f"//     {m}" for m in made.members),
         "//   };",

@@ -8,6 +8,10 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from opwright.generator.bind_key import keys_of
+from opwright.workflows.bridge import Bridge
+from opwright.workflows.workbench import Workbench
+
 RIGHT = """\
 static void body(const Args& a) {
   int64_t n = 1;
@@ -79,3 +83,31 @@ def test_a_body_lies_in_the_folder_of_bodies(ow: Any, project: Path, file: str) 
     named(project, file)
     ran = ow("check", "scale")
     assert ran.code == 2 and "a body is a .cpp file in the folder of bodies" in ran.err
+
+
+@pytest.mark.judge
+def test_a_body_serves_what_the_judge_saw_it_with_and_nothing_else(
+    ow: Any, project: Path, bodies: Path
+) -> None:
+    pytest.importorskip("torch")
+    named(project, "right.cpp")
+    assert ow("accept", "scale", "--tier", "quick").code == 0
+    bench = Workbench.here(project)
+    spec, bridge = bench.one("scale"), Bridge(bench, "cpu-portable")
+    f16 = next(k for k in keys_of(spec) if dict(k.types)["T"] == "f16")
+    assert "static void body(" in bridge.text(spec, f16).source, "every dtype was judged"
+    (file,) = (project / "evidence" / "ops").glob("scale.yaml")
+    file.write_text(file.read_text().replace(f"    - {f16.show()}\n", ""))
+    forgotten = Bridge(Workbench.here(project), "cpu-portable")
+    assert "static void body(" not in forgotten.text(spec, f16).source
+    assert "static void body(" in forgotten.text(spec, f16, judging=True).source
+
+
+@pytest.mark.judge
+def test_a_dtype_that_a_body_forgot_is_seen_by_the_quick_tier(ow: Any, project: Path, bodies: Path) -> None:
+    pytest.importorskip("torch")
+    overflows = "T h;\n    store(&h, A(70000));\n    if (load(&h) > A(80000)) continue;\n    "  # in f16 alone
+    forgets = RIGHT.replace("store(a.y.data + to,", f"{overflows}store(a.y.data + to,")
+    (bodies / "forgets.cpp").write_text(forgets)
+    ran = ow("validate", "scale", "--body", str(bodies / "forgets.cpp"))
+    assert ran.code == 1 and "✗ numerics" in ran.out and "f16" in ran.out
