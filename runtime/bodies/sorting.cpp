@@ -1,9 +1,5 @@
 // Rows put in order where they lie, as pairs of a value and the position it came from: no two are equal, so that any
-// sort is stable.  nan is the largest; `Before<down>` says which of two comes first.
-
-[[maybe_unused]] static inline int64_t rank_of(float v) { return owk_order_f32(v); }
-[[maybe_unused]] static inline int64_t rank_of(double v) { return owk_order_f64(v); }
-template <class V> [[maybe_unused]] static inline int64_t rank_of(V v) { return v; }
+// sort is stable.  nan is the largest; `before` says which of two comes first.
 
 using Value = decltype(load((const T*)nullptr));
 
@@ -24,7 +20,7 @@ struct Pairs {
     at[i * at_step] = p.at;
   }
   static bool before(Pair a, Pair b) {
-    const int64_t p = rank_of(a.value), q = rank_of(b.value);
+    const int64_t p = order_of(a.value), q = order_of(b.value);
     return (down ? p > q : p < q) || (p == q && a.at < b.at);
   }
   void swap(int64_t i, int64_t j) const {
