@@ -11,7 +11,8 @@ Each node has a transpose
          (slices, windows, diagonals) is added into zeros at the places that the same view of 0, 1, 2, … names
 Contributions to one value are added; a gradient that was computed in another dtype than its value's is cast.
 
-Only what depends on a wanted value, and what an output depends on, is gone through.  Integers have no gradient.
+Only what depends on a wanted value, and what an output depends on, is gone through.  Integers have no gradient, and a
+call that is constant almost everywhere passes none on; complex numbers have one, which no operator says yet.
 A call in the way that has none is a `NoGradientError`, which names its operator.
 
 May import: ir, views, intexpr, request, folder's names of files, generator (spec, gradient, grad, bound, types).
@@ -20,6 +21,7 @@ To add a kind of node: a case in `Reverse.active` and one in `Reverse.gradients`
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -50,6 +52,8 @@ from .views import Layout
 __all__ = ["Reverse", "Rule", "SpecOf", "rule_of"]
 
 SpecOf = Callable[[str], OpSpec]
+#: Reasons of specs to have no gradient that mean one of zero.
+_FLAT = re.compile(r"constant\b|only the shape\b")
 
 
 @dataclass(frozen=True)
@@ -205,14 +209,19 @@ class Reverse:
         return {w: None if g is None else self.owned(g) for w, g in found.items()}
 
     def active(self, wanted: Iterable[str]) -> set[str]:
-        """Float values that depend on what is wanted."""
-        out = {w for w in wanted if self.values[w].dtype.is_float}
+        """Float and complex values that depend on what is wanted."""
+
+        def counts(id: str) -> bool:
+            dtype = self.values[id].dtype
+            return dtype.is_float or dtype.is_complex
+
+        out = {w for w in wanted if counts(w)}
         for node in self.program.nodes:
             match node:
                 case View(base=base, out=id) | Copy(base=base, out=id) if base in out:
                     out.add(id)
                 case Call(inputs=inputs, out=outs) if any(v in out for a in inputs for v in arg_values(a)):
-                    out |= {o for o in outs if o is not None and self.values[o].dtype.is_float}
+                    out |= {o for o in outs if o is not None and counts(o)}
         return out
 
     def contribute(self, value: str, g: Ref) -> None:
@@ -276,7 +285,7 @@ class Reverse:
     def backward(self, call: Call, active: set[str]) -> None:
         """The gradient of a call, and what it contributes to the call's inputs."""
         cotangents = {o: g for o in call.out if o in active and (g := self.total(o)) is not None}
-        if not cotangents:
+        if not cotangents or self.flat(call):
             return
         rule = self.rule(call)
         flat = dict(_flat(rule.spec, call.inputs))
@@ -318,6 +327,13 @@ class Reverse:
             if self.values[id].dtype is not value.dtype:
                 id = self.call("cast", [id], value.dtype, value.shape, {"dtype": value.dtype.value}, call)
             self.contribute(value.id, self.whole(id))
+
+    def flat(self, call: Call) -> bool:
+        """Whether the operator says that its results do not move with its inputs: that is a gradient of zero."""
+        if call.op.startswith("group:"):
+            return False
+        grad = self.spec_of(call.op).grad
+        return grad is not None and grad.none is not None and _FLAT.match(grad.none) is not None
 
     def rule(self, call: Call) -> Rule:
         request = request_of(self.program, call)

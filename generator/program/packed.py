@@ -73,6 +73,7 @@ def _recurrent(torch: Any, kind: Any, plain: Callable[..., Any]) -> Callable[...
     def forward(self: Any, input: Any, hx: Any = None) -> Any:
         if not isinstance(input, kind):
             return plain(self, input, hx)
+        self._update_flat_weights()  # those that are traced
         rows, sizes, order, back = input
         lengths = _lengths(torch, rows, sizes)
         states = _states(torch, self, rows, None if hx is None else self.permute_hidden(hx, order))

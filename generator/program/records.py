@@ -20,7 +20,7 @@ from typing import Any
 
 from ..types import DType
 from . import torch_compat as compat
-from .captured import Capture, CaptureError
+from .captured import Capture, CaptureError, Origin
 from .draw import whole_columns
 from .explain import explain
 from .intexpr import IntExpr
@@ -523,7 +523,7 @@ def sensitivity(
         wide = _Graph(captured, inputs, DType.F64, tensors)
         wide.run()
     if wide is not None:
-        missed, observed = _observe(missed, total, base, wide.env)
+        missed, observed = _observe(missed, total, base, wide.env, captured.origins)
     left = tuple((m.call.id, m.kind, m.ratio) for m in missed)
     return Sensitivity(total - len(missed), total, left, observed, by_outputs, nodes)
 
@@ -540,7 +540,11 @@ class _Missed:
 
 
 def _observe(
-    missed: list[_Missed], total: int, base: Mapping[str, Any], wide: Mapping[str, Any]
+    missed: list[_Missed],
+    total: int,
+    base: Mapping[str, Any],
+    wide: Mapping[str, Any],
+    origins: Mapping[str, Origin],
 ) -> tuple[list[_Missed], tuple[str, ...]]:
     """Inner values to compare beside the outputs, until enough is seen: (what is still missed, values by id).
 
@@ -560,7 +564,9 @@ def _observe(
             continue
         limit = bound(f32, f64)
         told = [m for m in mine if _over(m.changed, f64, limit) > 1]
-        value = next((o for o in mine[0].call.out if o is not None), None)
+        # One that eager has: a step of several is not compared.
+        pairs = zip(mine[0].call.out, origins[id].results, strict=True)
+        value = next((o for o, where in pairs if o is not None and where is not None and where[0] == 0), None)
         if told and value is not None:
             observed.append(value)
             missed = [m for m in missed if m not in told]

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from ..gradient import NoGradientError
-from ..types import DType
+from ..types import DType, promote
 from .folder import numpy_dtype
 from .grad import Reverse, SpecOf
 from .ir import Arg, Binding, Call, Copy, Node, Program, Read, ScalarArg, State, Value, View, verify
@@ -120,7 +120,16 @@ def _loss(d: Reverse, outputs: list[Binding], given: list[Binding]) -> str:
         v = d.values[b.value]
         product = d.call("mul", [b.value, c.value], v.dtype, v.shape)
         part = d.call("sum", [product], v.dtype, (), {"dim": None, "keepdim": False})
-        total = part if total is None else d.call("add", [total, part], d.values[total].dtype, ())
+        if total is None:
+            total = part
+            continue
+        # Outputs of several dtypes add up in the widest, as PyTorch's would.
+        wide = promote(d.values[total].dtype, v.dtype)
+        terms = [
+            x if d.values[x].dtype is wide else d.call("cast", [x], wide, (), {"dtype": wide.value})
+            for x in (total, part)
+        ]
+        total = d.call("add", terms, wide, ())
     assert total is not None
     return total
 
