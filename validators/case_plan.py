@@ -33,8 +33,12 @@ class Plan:
         if tier not in ("quick", "full"):
             raise ValueError(f"no tier `{tier}`")
         self.b, self.spec, self.full = builder, builder.spec, tier == "full"
-        # A printer treats dtypes alike; whoever writes by hand may have forgotten one.
-        self.dtypes = (*dtypes, *(d for d in DType if d not in dtypes)) if builder.spec.by_hand else dtypes
+        # A printer treats dtypes alike; whoever writes by hand may have forgotten one.  Complex numbers are asked of
+        # those alone that take nothing else: a body serves what it was judged with, generated loops the rest.
+        self.dtypes = dtypes
+        if builder.spec.by_hand:
+            only = all(d.is_complex for _, admitted in builder.choices for d in admitted)
+            self.dtypes = (*dtypes, *(d for d in DType if d not in dtypes and (only or not d.is_complex)))
         self.values = self.spec.test.values or ("exact", "normal")
         self.layouts = ("contiguous", *(x for x in self.spec.test.layouts if x != "contiguous"))
         self.sources = [f"case{k}" for k in range(len(self.spec.test.cases))] or ["base"]
