@@ -464,6 +464,20 @@ def _functions(torch: Any) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
     for name in RECURRENT:
         yield vf, name, partial(_layers, torch, name, getattr(vf, name))
 
+    # How many there are is counted by a mask.
+    def combinations(x: Any, r: int = 2, with_replacement: bool = False) -> Any:
+        n = x.shape[0]
+        if not isinstance(n, int) or r < 1:
+            return plain_combinations(x, r, with_replacement)
+        chosen = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+        rows = list(chosen(range(n), r))
+        if not rows:
+            return x.new_empty(0, r)
+        return x[torch.tensor(rows, device=x.device)]
+
+    plain_combinations = torch.combinations
+    yield torch, "combinations", combinations
+
     # How many numbers the residuals are depends on the rank: here it is the full one, as the other drivers have it.
     def lstsq(a: Any, b: Any, rcond: float | None = None, *, driver: str | None = None) -> Any:
         m, n = a.shape[-2:]

@@ -257,3 +257,19 @@ def test_packed_sequences_are_rows_that_end(kind: str, total: bool) -> None:
         again = torch.randn(4, 5, 3), torch.tensor(lengths)
         for got, want in zip(leaves(program(*again)), leaves(Tagger()(*again)), strict=True):
             torch.testing.assert_close(got, want)
+
+
+def test_combinations_are_as_many_as_the_extent_says() -> None:
+    x = torch.arange(5)
+    for r, again in ((2, False), (3, True), (6, False)):
+        program = compat.export(Pick(r, again), (x,), {}, [()]).module()
+        assert torch.equal(program(x * 3), torch.combinations(x * 3, r, again))
+
+
+class Pick(torch.nn.Module):  # type: ignore[misc]
+    def __init__(self, r: int, again: bool) -> None:
+        super().__init__()
+        self.given = r, again
+
+    def forward(self, x: Any) -> Any:
+        return torch.combinations(x, *self.given)
