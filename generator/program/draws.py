@@ -3,7 +3,7 @@
     drawing(model)   the model, which takes what it drew as `drawn`, a list of tensors; unchanged where it draws nothing
 
 The inputs hold plain draws (standard normal, or uniform from 0 up to 1); what the model makes of them, a mean and a
-spread, stays in the graph.  A draw that is not of these (a permutation, samples by weight) is left as it is, and
+spread, a permutation or samples by weight, stays in the graph.  A draw that has no line here is left as it is, and
 stands among the calls of the program.
 
 May import: models, torch_compat (and torch inside functions).  To add a draw: its line in `_rules`.
@@ -154,7 +154,35 @@ def _rules(torch: Any, plain: _Plain) -> Mapping[Any, _Rule]:
         low, high = bounds if len(bounds) == 2 else (low, bounds[0] if bounds else high)
         return integers(low, high, input.shape, input.dtype if dtype is None else dtype)
 
+    def waits(shape: Sequence[Any], dtype: Any) -> Any:
+        """Standard exponential numbers, none of them 0."""
+        return -torch.log1p(-plain(UNIFORM, tuple(shape), dtype)).clamp(max=-1e-30)
+
+    def multinomial(input: Any, num_samples: int, replacement: bool = False, **_: Any) -> Any:
+        """By weight: the least waits where each is taken once, else the place among the sums."""
+        if not replacement:
+            return (input / waits(input.shape, input.dtype)).topk(num_samples, -1).indices
+        ends = input.cumsum(-1)
+        at = plain(UNIFORM, (*input.shape[:-1], num_samples), input.dtype) * ends[..., -1:]
+        return torch.searchsorted(ends, at, right=True).clamp(max=input.shape[-1] - 1)
+
+    def randperm(n: int, *, dtype: Any = None, **_: Any) -> Any:
+        return plain(UNIFORM, (n,), None).argsort().to(torch.int64 if dtype is None else dtype)
+
+    def gumbel_softmax(
+        logits: Any, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
+    ) -> Any:
+        soft = ((logits - waits(logits.shape, logits.dtype).log()) / tau).softmax(dim)
+        if not hard:
+            return soft
+        chosen = torch.zeros_like(logits).scatter(dim, soft.argmax(dim, keepdim=True), 1.0)
+        return chosen - soft.detach() + soft
+
     return {
+        torch.nn.functional.gumbel_softmax: gumbel_softmax,
+        torch.multinomial: multinomial,
+        torch.Tensor.multinomial: multinomial,
+        torch.randperm: randperm,
         torch.rand: factory(UNIFORM),
         torch.randint: randint,
         torch.randint_like: randint_like,

@@ -30,3 +30,21 @@ def test_integers_are_drawn_from_plain_draws_too() -> None:
     assert set(alike.unique().tolist()) == {1.0, 2.0} and alike.dtype is torch.float32
     again = model.module(x, **model.kwargs)
     assert all(torch.equal(a, b) for a, b in zip((y, kinds, more, alike), again, strict=True))
+
+
+class Chosen(torch.nn.Module):  # type: ignore[misc]
+    def forward(self, x: Any) -> Any:
+        hard = torch.nn.functional.gumbel_softmax(x.log(), hard=True)
+        return hard, torch.multinomial(x, 2), x[0].multinomial(9, True), torch.randperm(6)
+
+
+def test_choices_and_orders_are_made_of_plain_draws() -> None:
+    x = torch.tensor([0.0, 1.0, 3.0]).repeat(256, 1)
+    model = drawing(Model("m", "here", Chosen(), (x,), {}))
+    assert [tuple(t.shape) for t in model.kwargs["drawn"]] == [(256, 3), (256, 3), (9,), (6,)]
+    hard, twice, often, order = model.module(x, **model.kwargs)
+    assert torch.equal(hard.sum(-1), torch.ones(256)) and hard[:, 0].sum() == 0
+    assert 0.6 < hard[:, 2].mean() < 0.9  # three of four
+    assert set(map(tuple, twice.sort(-1).values.tolist())) == {(1, 2)}
+    assert 0.6 < (twice[:, 0] == 2).float().mean() < 0.9
+    assert set(often.tolist()) <= {1, 2} and sorted(order.tolist()) == list(range(6))
