@@ -176,10 +176,7 @@ def measure(
     threads: int,
 ) -> list[dict[str, Any]]:
     """Measure the workloads in a child process; a row each."""
-    import numpy as np
-
-    from ..validators.meaning import aten_arguments
-    from ..validators.trial import Trial
+    from ..generator.program.folder import write_tensors
 
     if not spec.aten:
         raise WorkloadError(
@@ -190,49 +187,58 @@ def measure(
     rows = []
     for w in work:
         used, case = workload_cases(spec, w, seed, full=full)
-        trial = Trial.of_case(case)
-        asked = next(((e, a) for e in spec.aten if (a := aten_arguments(spec, e, trial)) is not None), None)
-        if asked is None:
-            raise WorkloadError(
-                f"no overload of `{spec.op}` can be called as {used.show()}", place=spec.place
-            )
-        entry, (arguments, dtypes) = asked
+        request, arrays = calls(spec, used, case)
+        request |= {"seconds": seconds, "threads": threads, "seed": seed, "start": str(bench.config.root)}
         with tempfile.TemporaryDirectory(prefix="opwright-bench-") as folder:
-            names: dict[str, Any] = {}
-
-            def stored(x: Any, names: dict[str, Any] = names) -> Any:
-                if isinstance(x, np.ndarray):
-                    for key, have in names.items():
-                        if have is x:
-                            return {"tensor": key}
-                    names[f"a{len(names)}"] = x
-                    return {"tensor": f"a{len(names) - 1}"}
-                return {"list": [stored(y) for y in x]} if isinstance(x, list | tuple) else {"value": x}
-
-            request = {
-                "op": spec.op,
-                "seconds": seconds,
-                "threads": threads,
-                "seed": seed,
-                "overload": entry.overload,
-                "torch": {k: stored(v) for k, v in arguments.items()},
-                "dtypes": dtypes,
-                "returns": list(entry.returns or ()),
-                "inputs": {
-                    n: stored(_list(trial.arrays, n) if t.is_list else trial.arrays.get(n))
-                    for n, t in spec.inputs.items()
-                },
-                "attrs": {k: {"value": v} for k, v in case.attrs.items()},
-                "start": str(bench.config.root),
-            }
-            from ..generator.program.folder import write_tensors
-
-            write_tensors(Path(folder) / "arrays.safetensors", names)
+            write_tensors(Path(folder) / "arrays.safetensors", arrays)
             (Path(folder) / "request.json").write_text(json.dumps(request), encoding="utf-8")
             rows.append(
-                {"op": spec.op, "workload": used.show(), "overload": entry.overload, **_child(Path(folder))}
+                {
+                    "op": spec.op,
+                    "workload": used.show(),
+                    "overload": request["overload"],
+                    **_child(Path(folder)),
+                }
             )
     return rows
+
+
+def calls(spec: OpSpec, w: Workload, case: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Our call of a case and PyTorch's, as `bench_child.py` reads them, and the arrays that they name."""
+    import numpy as np
+
+    from ..validators.meaning import aten_arguments
+    from ..validators.trial import Trial
+
+    trial = Trial.of_case(case)
+    asked = next(((e, a) for e in spec.aten if (a := aten_arguments(spec, e, trial)) is not None), None)
+    if asked is None:
+        raise WorkloadError(f"no overload of `{spec.op}` can be called as {w.show()}", place=spec.place)
+    entry, (arguments, dtypes) = asked
+    names: dict[str, Any] = {}
+
+    def stored(x: Any) -> Any:
+        if isinstance(x, np.ndarray):
+            for key, have in names.items():
+                if have is x:
+                    return {"tensor": key}
+            names[f"a{len(names)}"] = x
+            return {"tensor": f"a{len(names) - 1}"}
+        return {"list": [stored(y) for y in x]} if isinstance(x, list | tuple) else {"value": x}
+
+    request = {
+        "op": spec.op,
+        "overload": entry.overload,
+        "torch": {k: stored(v) for k, v in arguments.items()},
+        "dtypes": dtypes,
+        "returns": list(entry.returns or ()),
+        "inputs": {
+            n: stored(_list(trial.arrays, n) if t.is_list else trial.arrays.get(n))
+            for n, t in spec.inputs.items()
+        },
+        "attrs": {k: {"value": v} for k, v in case.attrs.items()},
+    }
+    return request, names
 
 
 def _list(arrays: Mapping[str, Any], name: str) -> list[Any]:
