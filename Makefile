@@ -127,7 +127,7 @@ else
 PART_MARK := -m "$(PART) and not nightly"
 endif
 
-CXX_FILES := $(wildcard runtime/include/opwright/*.h runtime/src/*.cpp runtime/src/*.h)
+CXX_FILES := $(wildcard runtime/include/opwright/*.h runtime/src/*.cpp runtime/src/*.h runtime/bodies/*.cpp)
 
 # ---- the environment ----
 

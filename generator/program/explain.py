@@ -36,7 +36,7 @@ _CAUSES: tuple[tuple[str, str, str], ...] = (
         "compute it with torch: what other libraries do is not in the graph",
     ),
     (
-        r"is not a known type|register_dataclass|register_pytree|pytree",
+        r"is not a known type|argument of type: <class|register_dataclass|register_pytree|pytree",
         "",
         "give and take tensors, lists, tuples, dicts and dataclasses, or register the type as a pytree",
     ),
