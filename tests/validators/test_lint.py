@@ -45,6 +45,17 @@ def test_honest_kernels_pass(path: Path) -> None:
         "  return owk_fold<float>(0, n, 0, [&](float acc, int64_t k) { return owk_max_f32(x[k], acc); }); }",
         "template <bool U> static void part2(void*, int64_t, int64_t, int32_t) {}\n"
         "static void run2() { (part2<true>)(nullptr, 0, 1, 0); }",
+        "struct Sum { double hi, lo; Sum(double h, double l) : hi(h), lo(l) {}\n"
+        "  Sum operator+(double v) const { return Sum(hi + v, lo); } };\n"
+        "struct Pair { int64_t i; double v; };\n"
+        "static Pair operator*(Pair a, Pair b) { return Pair(a.i * b.i, a.v * b.v); }\n"
+        "static double own() { return (Pair{1, 2} * Pair(3, 4)).v + (Sum(0, 0) + 1.0).hi; }",
+        "template <class V> static V least() { return V(-100); }\n"
+        "template <class G> static double begin(const G& g) { return least<decltype(g.x)>(); }",
+        "template <class F> static void each(int64_t n, F f) { for (int64_t i = 0; i < n; ++i) f(i); }\n"
+        "static void count(int64_t* at) { each(3, [&](int64_t i) { *at += i; }); }",
+        "template <int K> static double down(double x) {\n"
+        "  if constexpr (K == 0) return x; else return down<K - 1>(x); }",
         '/* system("rm") asm goto */ // new delete throw',
     ],
 )
@@ -70,6 +81,14 @@ def test_a_jump_to_a_label_is_only_a_loop_written_out() -> None:
     ("rule", "head", "body"),
     [
         ("state", "static int counter;", COPY + "counter++;"),
+        # what a template may call is a lambda: of a function the address is taken
+        (
+            "function pointer",
+            "template <class F> static float use(F f) { return f(1.0f); }\n"
+            "static float twice(float x) { return x + x; }",
+            COPY + "y[0] = use(twice);",
+        ),
+        ("call", "template <class V> static V far(V x) { return elsewhere<V>(x); }", COPY),
         ("state", "", COPY + "static float cached; cached = x[0];"),
         ("state", "namespace { float* seen; }", COPY),
         ("state", "extern char** environ;", COPY),
