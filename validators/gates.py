@@ -35,6 +35,8 @@ __all__ = ["GATE", "GATES", "Gate"]
 
 # ---- before anything runs ----------------------------------------------------------------------------------------
 
+#: The line above a body in a printed kernel (generator/emit/bodies.py).
+BODY = "// ---- the body, by hand"
 _MARCH = {"cpu-avx512": "x86-64-v4", "cpu-avx2": "x86-64-v3"}
 
 
@@ -47,8 +49,15 @@ def gate_lint(s: Session) -> GateResult:
             tally.passed()
             continue
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-        tally.fail(Failure(f"{text.symbol}: {found[0]}{more}", shrunken=found[0].place.excerpt()))
+        where = _in_body(text.source, found[0].place.line)
+        tally.fail(Failure(f"{text.symbol}: {where}{found[0]}{more}", shrunken=found[0].place.excerpt()))
     return tally.result()
+
+
+def _in_body(source: str, line: int) -> str:
+    """Which line of a body that was written by hand this is; empty where it is none."""
+    begins = next((k for k, text in enumerate(source.splitlines(), 1) if text == BODY), line)
+    return f"line {line - begins} of the body: " if line > begins else ""
 
 
 def gate_build(s: Session) -> GateResult:

@@ -24,7 +24,10 @@ from .c_expr import HALF, compute_type, storage_type
 from .cpu import DIALECTS, entries, open_namespace
 from .prologue import Prologue
 
-__all__ = ["ByHand", "print_with_body", "stub"]
+__all__ = ["BODY", "ByHand", "print_with_body", "stub"]
+
+#: The line above what somebody wrote; the judge counts a body's own lines from it.
+BODY = "// ---- the body, by hand"
 
 _VIEW = """\
 // Elements are E; element (i, j, ...) lies at data[i * strides[0] + j * strides[1] + ...].  data is null where an
@@ -184,7 +187,8 @@ def print_with_body(op: BoundOp, dialect: str, symbol: str, body: ByHand) -> str
         for m in made.members:
             c.line(m)
     c.line("")
-    c.lines += body.text.strip("\n").splitlines()
+    c.line(BODY)
+    c.lines += body.text.rstrip().splitlines()
     c.line("")
     c.line(f"}}  // namespace {symbol}_")
     c.line("")

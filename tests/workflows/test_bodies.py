@@ -54,7 +54,7 @@ def test_a_right_body_passes_and_wrong_ones_do_not(ow: Any, bodies: Path) -> Non
     ran = ow("validate", "scale", "--body", str(bodies / "wrong.cpp"))
     assert ran.code == 1 and "✗ numerics" in ran.out and f"--body {bodies / 'wrong.cpp'}" in ran.out
     ran = ow("validate", "scale", "--body", str(bodies / "leaves.cpp"))
-    assert ran.code == 1 and "✗ lint" in ran.out
+    assert ran.code == 1 and "✗ lint" in ran.out and "line 4 of the body" in ran.out
 
 
 @pytest.mark.judge
