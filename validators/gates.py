@@ -10,6 +10,7 @@ To add a gate: a function here (or a module of its own), a row in `GATES`, two w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -72,7 +73,9 @@ def gate_build(s: Session) -> GateResult:
     for b in built:
         trouble = b.trouble or s.harness.load(b.library, b.text.symbol)
         if trouble:
-            tally.fail(Failure(f"{b.text.symbol}: {trouble}"))
+            said = re.search(r"kernel\.cpp:(\d+)", trouble)
+            where = _in_body(b.text.source, int(said[1])) if said else ""
+            tally.fail(Failure(f"{b.text.symbol}: {where}{trouble}"))
         else:
             tally.passed()
     return tally.result()
