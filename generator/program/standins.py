@@ -36,6 +36,23 @@ from .packed import packed
 __all__ = ["OURS", "RECURRENT", "but_the_last_place", "standing_in"]
 
 
+def _conversion(torch: Any) -> Any:
+    """`Module.to` that leaves a module alone which is there already: weights cannot be replaced while exporting."""
+    plain = torch.nn.Module.to
+
+    def to(self: Any, *args: Any, **kwargs: Any) -> Any:
+        device, dtype, _, layout = torch._C._nn._parse_to(*args, **kwargs)
+        held = [*self.parameters(), *self.buffers()]
+        there = all(
+            (device is None or t.device == device)
+            and (dtype is None or t.dtype == dtype or not (t.is_floating_point() or t.is_complex()))
+            for t in held
+        )
+        return self if layout is None and there else plain(self, *args, **kwargs)
+
+    return to
+
+
 @contextmanager
 def standing_in(torch: Any) -> Iterator[None]:
     """Nothing of torch is changed afterwards."""
@@ -69,6 +86,7 @@ def standing_in(torch: Any) -> Iterator[None]:
             (torch.Tensor, "__bool__", of_tensor),
             (torch.SymBool, "__bool__", of_number),
             *_functions(torch),
+            (torch.nn.Module, "to", _conversion(torch)),
             # Whether a mask is causal only chooses the kernel: the mask is given to it as well.
             (
                 transformer,

@@ -273,3 +273,17 @@ class Pick(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, x: Any) -> Any:
         return torch.combinations(x, *self.given)
+
+
+def test_a_module_that_has_its_dtype_already_is_left_alone() -> None:
+    class Router(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.classifier = torch.nn.Linear(4, 2)
+
+        def forward(self, x: Any) -> Any:
+            self.classifier = self.classifier.to(torch.float32)
+            return self.classifier(x)
+
+    m, x = Router().eval(), torch.randn(3, 4)
+    assert torch.allclose(compat.export(m, (x,), {}, [(0,)]).module()(x), m(x))
