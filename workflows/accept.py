@@ -32,7 +32,7 @@ from ..validators.traced import read_calls, with_calls
 from ..validators.verdict import AUTHOR_ONLY, Verdict
 from . import console
 from .bridge import Bridge, Emitted
-from .command import command, jobs_option, json_option, seed_option
+from .command import command, file_option, jobs_option, json_option, seed_option
 from .console import Progress
 from .workbench import Workbench, with_body
 
@@ -217,23 +217,24 @@ def text_now(bench: Workbench, spec: OpSpec, dialect: str, tier: str = "full") -
     name = hashlib.sha256("\0".join((_sources(), *facts, dialect, tier)).encode()).hexdigest()
     try:
         path = toolchain.open_cache() / "texts" / name[:2] / name
+    except OpwrightError:  # a machine without a cache prints again
+        return _text_now(bench, spec, dialect, tier)
+    with contextlib.suppress(OSError):
         return path.read_text(encoding="utf-8") or None
-    except (OSError, OpwrightError):
-        found = _text_now(bench, spec, dialect, tier)
-    with contextlib.suppress(OSError, OpwrightError):  # without a cache it is printed again
-        write_text(toolchain.open_cache() / "texts" / name[:2] / name, found or "", durable=False)
+    found = _text_now(bench, spec, dialect, tier)
+    with contextlib.suppress(OSError):  # a full disk costs time, not the answer
+        write_text(path, found or "", durable=False)
     return found
 
 
 @functools.cache
 def _sources() -> str:
-    """A hash of what turns a spec into text, and of what chooses the keys that are judged."""
+    """A hash of what turns a spec into text, and of what chooses the keys that are judged: the two rooms, what they
+    import of the runtime's Python, and the headers."""
     digest = hashlib.sha256()
-    folders = [
-        *(Path(str(room.__file__)).parent for room in (generator, validators)),
-        resources.include_dir(),
-    ]
-    for path in sorted(p for f in folders for p in f.rglob("*") if p.suffix in (".py", ".h")):
+    rooms = [Path(str(room.__file__)).parent for room in (generator, validators)]
+    files = [p for f in (*rooms, resources.include_dir()) for p in f.rglob("*") if p.suffix in (".py", ".h")]
+    for path in sorted([*files, *Path(resources.__file__).parent.glob("*.py")]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
@@ -409,19 +410,11 @@ def _dialect(name: str | None) -> str:
 @click.option(
     "--dialect", default=None, metavar="NAME", help="Kernels for this dialect (default: this machine's best)."
 )
-@click.option(
-    "--body",
-    default=None,
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Judge kernels that this file fills (`opwright show OP --level body` prints a beginning).",
+@file_option(
+    "body", "Judge kernels that this file fills (`opwright show OP --level body` prints a beginning)."
 )
-@click.option(
-    "--calls",
-    default=None,
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Judge at the shapes of calls that `ow.trace` recorded, in place of the declared cases.",
+@file_option(
+    "calls", "Judge at the shapes of calls that `ow.trace` recorded, in place of the declared cases."
 )
 @seed_option
 @jobs_option

@@ -29,7 +29,7 @@ from ..generator.spec import OpSpec
 from ..generator.types import DType
 from ..validators.traced import read_calls, with_calls
 from . import console
-from .command import command, json_option, seed_option
+from .command import command, file_option, json_option, seed_option
 from .workbench import Workbench, folder_name
 
 __all__ = ["bench", "measure", "run_file", "verdict", "workload_cases"]
@@ -358,12 +358,8 @@ def run_file(op: str, listed: Sequence[Mapping[str, Any]]) -> None:
     help="Time for each workload.",
 )
 @click.option("--threads", type=click.IntRange(1, 1024), default=None, metavar="N", help="Threads for both.")
-@click.option(
-    "--calls",
-    default=None,
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Measure at the shapes of calls that `ow.trace` recorded, in place of the spec's workloads.",
+@file_option(
+    "calls", "Measure at the shapes of calls that `ow.trace` recorded, in place of the spec's workloads."
 )
 @click.option("--full", is_flag=True, help="Do not cut workloads that are larger than 64 MiB.")
 @seed_option

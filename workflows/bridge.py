@@ -175,16 +175,13 @@ class Bridge:
         from ..generator.emit import ByHand, emit
 
         name = dialect or self.dialect
-        body = self.bench.body_of(spec) if judging or self.bench.is_body_judged(spec, key.show()) else None
-        by_hand = ByHand(body.text, spec) if body is not None else None
-        at = (
-            spec.meaning_hash(),
-            body.text if body is not None else "",
-            name,
-            key,
-        )  # `lower` chooses the text, never the answer
+        # `lower` chooses the text, never the answer
+        at = (spec.meaning_hash(), f"{spec.lower!r}{' judging' if judging else ''}", name, key)
         with self._lock:
             if at not in self._texts:
+                served = judging or self.bench.is_body_judged(spec, key.show())
+                body = self.bench.body_of(spec) if served else None
+                by_hand = ByHand(body.text, spec) if body is not None else None
                 try:
                     self._texts[at] = emit(normal(spec, key), name, by_hand)
                 except RecursionError as error:  # a list's entries are written out, one inside the other
@@ -212,7 +209,7 @@ class Bridge:
         """The text of the adjoint.  Raises `NoGradientError`, `SpecError`."""
         from ..generator.emit import emit
 
-        at = (spec.meaning_hash(), "", GRADIENT + (dialect or self.dialect), key)
+        at = (spec.meaning_hash(), repr(spec.lower), GRADIENT + (dialect or self.dialect), key)
         with self._lock:
             if at not in self._texts:
                 self._texts[at] = emit(adjoint_of(spec, key), dialect or self.dialect)

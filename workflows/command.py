@@ -12,11 +12,12 @@ May import: click.  To add a shared option: a decorator here.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-__all__ = ["Command", "command", "jobs_option", "json_option", "seed_option"]
+__all__ = ["Command", "command", "file_option", "jobs_option", "json_option", "seed_option"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -80,6 +81,12 @@ def jobs_option(f: F) -> F:
         metavar="N",
         help="How many to judge at once (default: the cores that this process may use).",
     )(f)
+
+
+def file_option(name: str, text: str) -> Callable[[F], F]:
+    """`--NAME FILE`, a `Path` or None."""
+    kind = click.Path(dir_okay=False, path_type=Path)
+    return click.option(f"--{name}", default=None, type=kind, metavar="FILE", help=text)
 
 
 def seed_option(f: F) -> F:

@@ -107,13 +107,8 @@ class Workbench:
     def _named(self, text: str) -> list[OpSpec]:
         path, member = _split(text)
         if path is None:
-            space = self.config.namespace
-            if text not in self.registry and space and f"{space}::{text}" in self.registry:
-                return [self.registry.get(f"{space}::{text}")]
-            if text not in self.registry:
-                raise_together(e for e in self.broken if _speaks_of(e, text))
-                self._say_what_was_left_out(text)
-            return [self.registry.get(text)]
+            full = f"{self.config.namespace}::{text}"
+            return [self._known(full if full in self.registry and text not in self.registry else text)]
         if not path.is_file():
             raise WorkbenchError(
                 f"there is no spec file {path}", hint="OP is an operator's name or the path of a spec file"
@@ -131,10 +126,13 @@ class Workbench:
             return found
         return specs
 
-    def _say_what_was_left_out(self, text: str) -> None:
-        """Raises the error of `registry.get`, with the files that were not read: it may be in one of them."""
+    def _known(self, name: str) -> OpSpec:
+        """The operator of this name.  Where there is none it may be in a file that did not read: its mistakes are
+        raised, and where no file looks like it, all that did not read are named."""
+        if name not in self.registry:
+            raise_together(e for e in self.broken if _speaks_of(e, name))
         try:
-            self.registry.get(text)
+            return self.registry.get(name)
         except SpecError as error:
             files = sorted({e.place.file for b in self.broken for e in b.errors if e.place is not None})
             if files:

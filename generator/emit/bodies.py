@@ -70,7 +70,7 @@ class _Arguments:
         self.fill: list[str] = []
         op = p.op
         self.members.append(
-            "const OwCall* call;  // call->parallel(call->pool, n, grain, fn, ctx), null: one thread"
+            "const OwCall* call;  // owk_parallel(call, n, work, fn, ctx): n pieces of so many elements each"
         )
         self.fill.append("c")
         outputs = {t.name: i for i, t in enumerate(op.outputs)}

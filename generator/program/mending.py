@@ -291,9 +291,10 @@ def _filled(name: str, owner: Any, config: Any) -> Any:
         {f.name: str(f.type) for f in dataclasses.fields(owner)} if dataclasses.is_dataclass(owner) else {}
     )
     said = kinds.get(name, "")
-    if "int" in re.split(r"\W+", re.sub(r"\[[^\]]*\]", "", said)):
+    words = re.split(r"\W+", re.sub(r"\[[^\]]*\]", "", said))
+    if "int" in words:
         return 4
-    if "float" in re.split(r"\W+", re.sub(r"\[[^\]]*\]", "", said)):
+    if "float" in words:
         return 1.0
     if "list[int]" in said:
         return [0]

@@ -43,11 +43,7 @@ static void rows(void* ctx, int64_t lo, int64_t hi, int32_t) {
 }
 
 static void body(const Args& a) {
-  int64_t n = 1;
-  for (int32_t d = 0; d < a.y.rank; ++d) n *= a.y.shape[d];
-  Args* const ctx = const_cast<Args*>(&a);
-  if (a.call->parallel != nullptr && n > 1)
-    a.call->parallel(a.call->pool, n, 256, rows, ctx);
-  else
-    rows(ctx, 0, n, 0);
+  int64_t n = 1, elements = 1;
+  for (int32_t d = 0; d < a.y.rank; ++d) n *= a.y.shape[d], elements *= a.x.shape[d];
+  owk_parallel(a.call, n, elements / (n + 1), rows, const_cast<Args*>(&a));
 }

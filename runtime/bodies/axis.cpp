@@ -19,9 +19,5 @@ static inline void each_row(const Args& a, int64_t axis, int64_t work) {
   int64_t n = 1;
   for (int32_t d = 0; d < a.x.rank; ++d)
     if (d != axis) n *= a.x.shape[d];
-  Args* const ctx = const_cast<Args*>(&a);
-  if (a.call->parallel != nullptr && n > 1)
-    a.call->parallel(a.call->pool, n, 1 + (1 << 14) / (1 + work), rows, ctx);
-  else
-    rows(ctx, 0, n, 0);
+  owk_parallel(a.call, n, work, rows, const_cast<Args*>(&a));
 }

@@ -73,9 +73,5 @@ static void blocks(void* ctx, int64_t lo, int64_t hi, int32_t) {
 
 static void body(const Args& a) {
   const int64_t n = a.N * ((points(a) + block - 1) / block);
-  Args* const ctx = const_cast<Args*>(&a);
-  if (a.call->parallel != nullptr && n > 1)
-    a.call->parallel(a.call->pool, n, 1 + (1 << 14) / (block * (1 + a.C)), blocks, ctx);
-  else
-    blocks(ctx, 0, n, 0);
+  owk_parallel(a.call, n, block * a.C, blocks, const_cast<Args*>(&a));
 }

@@ -90,12 +90,9 @@ static void rows(void* ctx, int64_t lo, int64_t hi, int32_t) {
 }
 
 static void body(const Args& a) {
-  int64_t n = 1;
+  int64_t n = 1, work = a.y.shape[a.y.rank - 1];
+  if (work == 0) return;
   for (int32_t d = 0; d < a.y.rank - 1; ++d) n *= a.y.shape[d];
-  if (a.y.shape[a.y.rank - 1] == 0) return;
-  Args* const ctx = const_cast<Args*>(&a);
-  if (a.call->parallel != nullptr && n > 1)
-    a.call->parallel(a.call->pool, n, 16, rows, ctx);
-  else
-    rows(ctx, 0, n, 0);
+  for (int32_t d = 0; d < I_rank; ++d) work *= a.kernel[d];
+  owk_parallel(a.call, n, work, rows, const_cast<Args*>(&a));
 }

@@ -72,9 +72,5 @@ static void rows(void* ctx, int64_t lo, int64_t hi, int32_t) {
 
 static void body(const Args& a) {
   const int64_t n = a.N * a.C * a.oh;
-  Args* const ctx = const_cast<Args*>(&a);
-  if (a.call->parallel != nullptr && n > 1)
-    a.call->parallel(a.call->pool, n, 1 + (1 << 14) / a.ow, rows, ctx);
-  else
-    rows(ctx, 0, n, 0);
+  owk_parallel(a.call, n, a.ow, rows, const_cast<Args*>(&a));
 }
