@@ -58,7 +58,8 @@ __all__ = [
 
 #: Points that one statement may visit one by one.
 MAX_POINTS = 50_000_000
-#: What one node of one step of a recurrence costs beyond its points, in points: steps come one after the other.
+#: What one node of one step of a recurrence costs beyond its points, in points: steps come one after the other, each
+#: through NumPy's calls.  It limits how long drawn recurrences are (no judgement takes minutes), never what is right.
 STEP_POINTS = 8
 #: Multiplications that the fast path of contractions may do.
 MAX_PRODUCTS = 200_000_000_000
