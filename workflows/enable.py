@@ -382,7 +382,7 @@ class _Run:
                     timeout=self.timeout,
                     seed=self.seed,
                     further=True,
-                    report=lambda stage, s: self.progress.step(f"captured: {stage}") if s is None else None,
+                    report=lambda stage: self.progress.step(f"captured: {stage}"),
                     spawn=self.trial.spawn if self.trial else None,
                     records=2 if self.reaches("parity") else 0,
                     sensitivity=self.reaches("parity"),

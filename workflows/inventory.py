@@ -39,7 +39,7 @@ def take(
             sensitivity=False,
             further=True,
             trust=trust,
-            report=lambda stage, s: progress.step(stage) if s is None else None,
+            report=progress.step,
         )
         progress.step("asking")
         bridge = Bridge(bench)

@@ -74,16 +74,16 @@ def run_worker(
     decoding: bool = False,
     training: bool = False,
     trust: bool = False,
-    report: Callable[[str, float | None], None] | None = None,
+    report: Callable[[str], None] | None = None,
     wrap: Callable[[list[str]], list[str]] | None = None,
     spawn: Spawn | None = None,
 ) -> Captured:
     """Capture `target` in a child process into `outdir` (replaced whole, or not touched).
 
     The model's code is others': it may raise, exit, loop, or die; each ends in one `OpwrightError` that says so.
-    `report(stage, seconds)` hears each stage as it begins (None) and as it ends; `wrap` puts a sandbox's command in
-    front of the child's; `spawn` starts the child in another way than by a new interpreter.  `trust`: code in a
-    checkpoint folder may run, in a child without a network.
+    `report(stage)` hears each stage as it begins; `wrap` puts a sandbox's command in front of the child's; `spawn`
+    starts the child in another way than by a new interpreter.  `trust`: code in a checkpoint folder may run, in a
+    child without a network.
     """
     target_kind(target)  # what can be said without running anything is said here
     with whole(outdir) as temporary:
@@ -185,7 +185,7 @@ def _run(
     command: list[str],
     log: Path,
     timeout: float,
-    report: Callable[[str, float | None], None] | None,
+    report: Callable[[str], None] | None,
     target: str,
     spawn: Spawn,
 ) -> int:
@@ -206,9 +206,9 @@ def _run(
         def listen() -> None:
             assert child.stdout is not None
             for line in child.stdout:
-                event = _event(line)
-                if event is not None and report is not None:
-                    report(*event)
+                stage = _stage(line)
+                if stage is not None and report is not None:
+                    report(stage)
 
         listener = threading.Thread(target=listen, daemon=True)
         listener.start()
@@ -228,13 +228,11 @@ def _run(
         return int(status)
 
 
-def _event(line: str) -> tuple[str, float | None] | None:
+def _stage(line: str) -> str | None:
     try:
-        data = json.loads(line)
-        seconds = data["seconds"]
-        return str(data["stage"]), None if seconds is None else float(seconds)
+        return str(json.loads(line)["stage"])
     except (ValueError, KeyError, TypeError):
-        return None  # the model's code found the descriptor: not an event
+        return None  # the model's code found the descriptor: no stage
 
 
 #: The child's status where it could not even write what went wrong (BSD's EX_CANTCREAT).

@@ -46,7 +46,7 @@ DRAWS = 6
 
 
 class Clock:
-    """Seconds by stage, each reported when it begins (null) and when it ends."""
+    """Seconds by stage; each is told of as it begins."""
 
     def __init__(self, out: IO[str] | None) -> None:
         self.out = out
@@ -54,17 +54,13 @@ class Clock:
 
     def __call__(self, stage: str, work: Callable[[], Any]) -> Any:
         start = time.perf_counter()
-        self._tell(stage, None)
+        if self.out is not None:
+            print(json.dumps({"stage": stage}), file=self.out, flush=True)
         try:
             return work()
         finally:
             took = time.perf_counter() - start
             self.seconds[stage] = round(self.seconds.get(stage, 0.0) + took, 4)
-            self._tell(stage, round(took, 4))
-
-    def _tell(self, stage: str, seconds: float | None) -> None:
-        if self.out is not None:
-            print(json.dumps({"stage": stage, "seconds": seconds}), file=self.out, flush=True)
 
 
 def work(
