@@ -52,10 +52,11 @@ def dtype_name(array: Array) -> str:
 
 PAGE = 4096
 ALIGN, SHIFT = 64, 48
-# Bytes that outputs and workspace are filled with before a run.  As floats: zero, a large number, nan.
 #: Elements between slices of far tensors: more than 32 bits count, and whole pages for every dtype.  How many slices.
 FAR, MOST_FAR = (1 << 31) + (1 << 12), 16
+# Bytes that outputs and workspace are filled with before a run.  As floats: zero, a large number, nan.
 FILLS = {"zero": 0x00, "high": 0x7F, "ones": 0xFF}
+TELLING = np.array([0x00, 0x01, 0x7F, 0x80, 0xFF], np.uint8)
 _NONE, _READ = 0, 1
 
 
@@ -271,7 +272,7 @@ class Harness:
         self.calls = 0
         self.spent = 0.0
         self.hung: set[tuple[str, str]] = set()
-        self._pattern: Bytes = np.frombuffer(secrets.token_bytes(1 << 16), np.uint8)
+        self._pattern = _secret_pattern(1 << 16)
 
     def _request(
         self, inv: Invocation, layout: _Layout, how: How, what: str, workspace: int
@@ -433,6 +434,16 @@ class Harness:
                 off = high[0] - region.data - region.size + 1
                 found.append(f"{high.size} byte(s) written past the end of {region.what}, {off} byte(s) off")
         return list(dict.fromkeys(found)) or [f"{places.size} byte(s) written outside every buffer"]
+
+
+def _secret_pattern(size: int) -> Bytes:
+    """Bytes that no kernel can know, and none that kernels write by themselves (truth values, fills, signs).
+
+    Any byte that is written with one of `TELLING` is seen, not only 255 in 256.
+    """
+    others = np.setdiff1d(np.arange(256, dtype=np.uint8), TELLING)
+    drawn: Bytes = others[np.frombuffer(secrets.token_bytes(2 * size), np.uint16) % others.size]
+    return drawn
 
 
 def elements(shape: Sequence[int]) -> int:

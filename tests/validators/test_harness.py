@@ -183,6 +183,18 @@ def test_a_workspace_is_not_rounded_up_for_the_kernel(harness: Harness) -> None:
     assert any("past the end of workspace" in d for d in outcome.damage)
 
 
+@pytest.mark.parametrize("value", [0, 1, 0x7F, 0x80, 0xFF])
+def test_a_truth_value_past_the_end_is_seen_wherever_it_stands(value: int) -> None:
+    with Sandbox() as box:
+        for _ in range(2):  # each harness draws its own secret
+            outcome = run(
+                Harness(box), COPY + f"for (int i = 0; i < 200; ++i) ((char*)(y + n))[i] = (char){value};"
+            )
+            assert any(
+                "200 byte(s) written past the end of output y, 1 byte(s) off" in d for d in outcome.damage
+            )
+
+
 RACE = """
 static void count(void* ctx, int64_t lo, int64_t hi, int32_t) {
   float* seen = (float*)((const OwCall*)ctx)->workspace;
