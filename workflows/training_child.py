@@ -3,7 +3,8 @@
     python -m opwright.workflows.training_child FOLDER RECORDS OUT [OPERATOR…]
 
 For each record it begins with the weights of the folder, and writes `OUT/<k>/gradients.safetensors`, by weight, of the
-first step, and `OUT/<k>/losses.json`, before each of as many steps as the record tells of.  `training.py` judges them.
+first step, and `OUT/<k>/losses.json`: the loss before each of as many steps as the record tells of, and the outputs
+that it is made of.  `training.py` judges them.
 
 May import: parity_child (what every such process does), generator.program, the runtime.
 """
@@ -34,11 +35,9 @@ def _work(folder: Path, records: Path, out: Path, admit: Sequence[str]) -> None:
         loaded = Loaded.load(folder)  # every record begins with the weights of the capture
         say("load", time.perf_counter() - begun)
         given = dict(read_tensors(path / "inputs.safetensors"))
-        given |= {
-            COTANGENT + n: t
-            for n, t in read_tensors(path / "cotangents.safetensors").items()
-            if any(i["name"] == COTANGENT + n for i in loaded.inputs)
-        }
+        cotangents = read_tensors(path / "cotangents.safetensors")
+        of = [n for n in cotangents if any(i["name"] == COTANGENT + n for i in loaded.inputs)]
+        given |= {COTANGENT + n: cotangents[n] for n in of}
         steps = len(json.loads((path / "training.json").read_text(encoding="utf-8"))["losses"]["f64"])
         losses: list[float] = []
         begun = time.perf_counter()
@@ -55,7 +54,7 @@ def _work(folder: Path, records: Path, out: Path, admit: Sequence[str]) -> None:
                     },
                 )
         say("train", time.perf_counter() - begun)
-        (target / "losses.json").write_text(json.dumps(losses), encoding="utf-8")
+        (target / "losses.json").write_text(json.dumps({"of": of, "losses": losses}), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -69,6 +69,7 @@ from .ir import (
 )
 from .ir import names_of as names_read
 from .overloads import COMPOSE, DROPPED, PREPARE, SPECIAL, VIEWS
+from .stops import stops
 
 __all__ = ["Converter", "prune"]
 
@@ -85,6 +86,7 @@ class Converter(Builder):
             str, Any
         ] = {}  # what the module returns that is no tensor, as leaves of the tree
         self.current: Any = None
+        self.stops = stops(core)
 
     def run(self, dynamic: str, notes: tuple[str, ...]) -> Capture:
         graph = self.core.graph_module.graph
@@ -92,6 +94,8 @@ class Converter(Builder):
         for node in graph.nodes:
             if node.op == "call_function":
                 self.node(node)
+                if node.name in self.stops:
+                    self.env[node.name] = self.stopped(self.env[node.name])
             elif node.op == "get_attr":
                 self.env[node.name] = Opaque(str(node.target))
         outputs, state = self.outputs(graph)
@@ -400,6 +404,15 @@ class Converter(Builder):
                 self.env[node.name] = result
                 return
         self.env[node.name] = self.call(node, bound)
+
+    def stopped(self, x: Item) -> Item:
+        """The same, through which no gradient flows: views are read before, so that a gradient cannot go round it."""
+        if isinstance(x, tuple):
+            return tuple(self.stopped(part) for part in x)
+        if not isinstance(x, Ref) or not (x.dtype.is_float or x.dtype.is_complex):
+            return x
+        (out,) = self.appended("detach", (self.arg(x),), {}, [(x.dtype, x.layout.shape)])
+        return Ref(out, x.dtype, views.contiguous(x.layout.shape))
 
     def ruled(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """The call's arguments as the overload's rule has them."""

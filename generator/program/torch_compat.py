@@ -28,6 +28,7 @@ from ..types import DType
 from .decompositions import own
 from .intexpr import IntExpr, floordiv, maximum, minimum, mod
 from .standins import OURS, RECURRENT, but_the_last_place, standing_in
+from .stops import marking
 from .written_out import differentiates, needs_gradients, written_out
 
 __all__ = [
@@ -414,7 +415,7 @@ def export(
     def exported() -> Any:
         return torch.export.export(module, tuple(args), dict(kwargs), dynamic_shapes=dynamic, strict=False)
 
-    with quiet(), torch.no_grad(), standing_in(torch), _exportable():
+    with quiet(), torch.no_grad(), marking(), standing_in(torch), _exportable():
         try:
             try:
                 first = exported()
@@ -560,7 +561,10 @@ def decompose(exported: Any, keep: Sequence[str] = (), more: Sequence[str] = ())
     for name in more:
         op = overload_of(name)
         table[op] = torch._decomp.decomposition_table[op]
-    for name in keep:
+    for name in (
+        *keep,
+        "aten.detach.default",
+    ):  # torch's decomposition of it forgets what it means (stops.py)
         op = overload_of(name)
         if op is not None:
             table.pop(op, None)

@@ -79,8 +79,8 @@ def _train(
     weights: list[str],
     dtype: DType | None,
     steps: int,
-) -> tuple[list[float], dict[str, Any], float]:
-    """Losses before each step, the first gradients, and the scale of the first loss."""
+) -> tuple[list[dict[str, float]], dict[str, Any], dict[str, float]]:
+    """What each output adds to the loss before each step, the first gradients, and the scales of the first of these."""
     torch = compat.require_torch()
     module = copy.deepcopy(module)
     if dtype is not None:
@@ -94,20 +94,21 @@ def _train(
     for p in floats.values():
         p.requires_grad_(True)
     optimizer = torch.optim.AdamW(floats.values(), foreach=False)
-    losses: list[float] = []
+    losses: list[dict[str, float]] = []
     first: dict[str, Any] = {}
-    scale = 0.0
+    scale: dict[str, float] = {}
     with torch.enable_grad(), compat.uncompiled(), compat.computing_in(dtype):
         for step in range(steps):
             own, named = compat.copied((tuple(args), dict(kwargs)))
             out = dict(compat.flatten_named(module(*own, **named), "output"))
             parts = [out[n] * c for n, c in cotangents.items()]
-            loss = sum(p.sum() for p in parts)
-            losses.append(float(loss.detach()))
+            sums = {n: p.sum() for n, p in zip(cotangents, parts, strict=True)}
+            loss = sum(sums.values())
+            losses.append({n: float(x.detach()) for n, x in sums.items()})
             optimizer.zero_grad()
             loss.backward()
             if step == 0:
-                scale = float(sum(p.detach().abs().sum() for p in parts))
+                scale = {n: float(p.detach().abs().sum()) for n, p in zip(cotangents, parts, strict=True)}
                 first = {n: p.grad.detach().clone() for n, p in floats.items() if p.grad is not None}
             optimizer.step()
     return losses, first, scale

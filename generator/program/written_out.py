@@ -94,7 +94,11 @@ def _graph_of(torch: Any, module: Any, own: Callable[..., Any]) -> Callable[...,
         # What the export has in force would see tensors that only a transform knows.
         with _disable_current_modes(), torch._C.DisableTorchFunction(), fake:
             graph = make_fx(plain, _allow_non_fake_inputs=True, record_stack_traces=True)(state, given)
-        with preserve_node_meta(), torch.no_grad():
+        # What autograd saves for itself is detached as well as what the module detaches: none of it is a stop.
+        for node in graph.graph.find_nodes(op="call_function", target=torch.ops.aten.detach.default):
+            node.replace_all_uses_with(node.args[0])
+        graph.recompile()
+        with preserve_node_meta(), torch.set_grad_enabled(False):  # `no_grad` would be a mark (stops.py)
             flat = torch.fx.Interpreter(graph).run(state, given)
         return tree.tree_unflatten(flat, structure[-1])
 

@@ -63,9 +63,11 @@ def trained(place: Path, ours: Any, losses: list[float], own: float = 1e-6, name
     write_tensors(record / "gradients_f64.safetensors", {"w": exact})
     write_tensors(record / "gradients_f32.safetensors", {"w": (exact + own).astype("f")})
     write_tensors(ran / "gradients.safetensors", {name: np.asarray(ours, dtype="f")})
-    facts = {"losses": {"f64": [3.0, 2.0], "f32": [3.0, 2.0]}, "scale": 100.0}
+    # `c` is an output that no weight reaches: it is in PyTorch's loss, and not in ours.
+    told = [{"y": 3.0, "c": 5.0}, {"y": 2.0, "c": 5.0}]
+    facts = {"losses": {"f64": told, "f32": told}, "scale": {"y": 100.0, "c": 1e9}}
     (record / "training.json").write_text(json.dumps(facts))
-    (ran / "losses.json").write_text(json.dumps(losses))
+    (ran / "losses.json").write_text(json.dumps({"of": ["y"], "losses": losses}))
     return judge_training(place / "records", place / "ran")
 
 

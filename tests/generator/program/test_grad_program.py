@@ -44,6 +44,16 @@ class Net(torch.nn.Module):  # type: ignore[misc]
 
 X = torch.linspace(-1, 2, 12).reshape(2, 6)
 
+
+def _under_no_grad(m: Any, x: Any) -> Any:
+    """A gate that nothing is learned through, of a value that is learned through elsewhere."""
+    y = x * m.b
+    with torch.no_grad():
+        gate = torch.softmax(y @ m.w.T, -1)
+        top, _ = gate.max(-1)
+    return y * gate[:, :1] + top[:, None] * m.b
+
+
 CASES: dict[str, Callable[[Any, Any], Any]] = {
     "a layer": lambda m, x: torch.tanh(x @ m.w.T) @ m.w + m.b,
     "one weight twice in a call": lambda m, x: x * m.b * m.b,
@@ -57,6 +67,10 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
     "several results": lambda m, x: m.w.topk(2, dim=1)[0] * x[0, :2],
     "a choice": lambda m, x: torch.where(m.w > 0, m.w * 2, m.w * m.w)[:2] + x,
     "two outputs": lambda m, x: (x * m.b, (x + m.w[0]).sum(-1)),
+    "what is detached": lambda m, x: (m.w * m.b).detach()[:2] * m.b + x * m.b,
+    "what is detached after a view": lambda m, x: m.w.T.detach() @ m.w + m.w[0].detach() * m.b,
+    "what is computed under no_grad": _under_no_grad,
+    "straight through": lambda m, x: x * m.b + (torch.round(x * m.b) - x * m.b).detach(),
     "what is constant almost everywhere": lambda m, x: (
         (torch.floor(m.w[:2] * 3) + torch.ones_like(m.w[:2])) * m.b
     ),
