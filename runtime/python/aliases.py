@@ -1,11 +1,13 @@
-"""ATen's other names for what has one already, and the order of the kinds of numbers.
+"""ATen's other names for what has one already, the names of results that are written, and the order of the kinds of
+numbers.
 
-To add one: a line in `ALIASES`, from the name to the one that specs and fronts use.  May import: nothing.
+To add one: a line in `ALIASES`, from the name to the one that specs and fronts use; in `RESULTS`, an overload that
+writes several results, or one that is not called `out`.  May import: nothing.
 """
 
 from __future__ import annotations
 
-__all__ = ["ALIASES", "ORDER"]
+__all__ = ["ALIASES", "EXACT", "ORDER", "RESULTS"]
 
 ALIASES: dict[str, str] = {
     "__and__": "bitwise_and",
@@ -27,6 +29,7 @@ ALIASES: dict[str, str] = {
     "arctanh": "atanh",
     "argwhere": "nonzero",
     "clip": "clamp",
+    "det": "linalg_det",
     "clip_": "clamp_",
     "concat": "cat",
     "concatenate": "cat",
@@ -36,8 +39,12 @@ ALIASES: dict[str, str] = {
     "ger": "outer",
     "greater": "gt",
     "greater_equal": "ge",
+    "inverse": "linalg_inv",
     "less": "lt",
     "less_equal": "le",
+    "matrix_exp": "linalg_matrix_exp",
+    "matrix_power": "linalg_matrix_power",
+    "linalg_matmul": "matmul",
     "moveaxis": "movedim",
     "multiply": "mul",
     "multiply_": "mul_",
@@ -46,6 +53,7 @@ ALIASES: dict[str, str] = {
     "not_equal": "ne",
     "positive": "alias",
     "row_stack": "vstack",
+    "slogdet": "linalg_slogdet",
     "special_erf": "erf",
     "special_erfc": "erfc",
     "special_erfinv": "erfinv",
@@ -74,6 +82,74 @@ ALIASES: dict[str, str] = {
     "true_divide": "div",
     "true_divide_": "div_",
 }
+
+#: Overloads that write: what is left of the name of the one that gives its results, and theirs.
+RESULTS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "_batch_norm_with_update.out": ("", ("out", "save_mean", "save_invstd", "reserve")),
+    "_linalg_det.result": ("", ("result", "LU", "pivots")),
+    "_linalg_eigh.eigenvalues": ("", ("eigenvalues", "eigenvectors")),
+    "_linalg_slogdet.sign": ("", ("sign", "logabsdet", "LU", "pivots")),
+    "_linalg_solve_ex.result": ("", ("result", "LU", "pivots", "info")),
+    "_linalg_svd.U": ("", ("U", "S", "Vh")),
+    "_native_batch_norm_legit.no_stats_out": ("no_stats", ("out", "save_mean", "save_invstd")),
+    "_native_batch_norm_legit.out": ("", ("out", "save_mean", "save_invstd")),
+    "adaptive_max_pool2d.out": ("", ("out", "indices")),
+    "adaptive_max_pool3d.out": ("", ("out", "indices")),
+    "aminmax.out": ("", ("min", "max")),
+    "cummax.dimname_out": ("", ("values", "indices")),
+    "cummax.out": ("", ("values", "indices")),
+    "cummin.out": ("", ("values", "indices")),
+    "fractional_max_pool2d.output": ("", ("output", "indices")),
+    "fractional_max_pool3d.output": ("", ("output", "indices")),
+    "frexp.Tensor_out": ("Tensor", ("mantissa", "exponent")),
+    "geqrf.a": ("", ("a", "tau")),
+    "histogram.bin_ct_out": ("bin_ct", ("hist", "bin_edges")),
+    "histogram.bins_tensor_out": ("bins_tensor", ("hist", "bin_edges")),
+    "kthvalue.values": ("", ("values", "indices")),
+    "linalg_cholesky_ex.L": ("", ("L", "info")),
+    "linalg_eig.out": ("", ("eigenvalues", "eigenvectors")),
+    "linalg_eigh.eigvals": ("", ("eigvals", "eigvecs")),
+    "linalg_inv_ex.inverse": ("", ("inverse", "info")),
+    "linalg_ldl_factor.out": ("", ("LD", "pivots")),
+    "linalg_ldl_factor_ex.out": ("", ("LD", "pivots", "info")),
+    "linalg_lstsq.out": ("", ("solution", "residuals", "rank", "singular_values")),
+    "linalg_lu.out": ("", ("P", "L", "U")),
+    "linalg_lu_factor.out": ("", ("LU", "pivots")),
+    "linalg_lu_factor_ex.out": ("", ("LU", "pivots", "info")),
+    "linalg_qr.out": ("", ("Q", "R")),
+    "linalg_slogdet.out": ("", ("sign", "logabsdet")),
+    "linalg_solve_ex.out": ("", ("result", "info")),
+    "linalg_svd.U": ("", ("U", "S", "Vh")),
+    "log_sigmoid_forward.output": ("", ("output", "buffer")),
+    "lu_unpack.out": ("", ("P", "L", "U")),
+    "max.dim_max": ("dim", ("max", "max_values")),
+    "max_pool2d_with_indices.out": ("", ("out", "indices")),
+    "max_pool3d_with_indices.out": ("", ("out", "indices")),
+    "median.dim_values": ("dim", ("values", "indices")),
+    "min.dim_min": ("dim", ("min", "min_indices")),
+    "mode.values": ("", ("values", "indices")),
+    "multilabel_margin_loss_forward.output": ("", ("output", "is_target")),
+    "nanmedian.dim_values": ("dim", ("values", "indices")),
+    "native_batch_norm.out": ("", ("out", "save_mean", "save_invstd")),
+    "nll_loss2d_forward.output": ("", ("output", "total_weight")),
+    "nll_loss_forward.output": ("", ("output", "total_weight")),
+    "qr.Q": ("", ("Q", "R")),
+    "slogdet.out": ("", ("sign", "logabsdet")),
+    "sort.values": ("", ("values", "indices")),
+    "sort.values_stable": ("stable", ("values", "indices")),
+    "svd.U": ("", ("U", "S", "V")),
+    "topk.values": ("", ("values", "indices")),
+    "triangular_solve.X": ("", ("X", "M")),
+    "unique_dim.out": ("", ("out0", "out1", "out2")),
+    "xlogy.OutScalar_Other": ("Scalar_Other", ("out",)),
+    "xlogy.OutScalar_Self": ("Scalar_Self", ("out",)),
+    "xlogy.OutTensor": ("Tensor", ("out",)),
+}
+
+#: Overloads whose `out` has the result's own dtype: no wider one is written.
+EXACT = frozenset(
+    {"complex", "gather", "index_select", "multinomial", "polar", "take", "take_along_dim", "where"}
+)
 
 #: A number of a kind fits into a kind of the same or a later place: bool, integers, floats, complex.
 ORDER: dict[str, int] = {

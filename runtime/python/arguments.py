@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
-__all__ = ["RULES", "About", "Refused", "Rule", "avg_pool", "ints", "max_pool"]
+__all__ = ["RULES", "About", "Refused", "Rule", "avg_pool", "ints", "max_pool", "planes"]
 
 About: TypeAlias = Callable[[Any], "tuple[str, tuple[Any, ...]] | None"]
 Rule: TypeAlias = Callable[..., dict[str, Any]]
@@ -97,11 +97,36 @@ def _any(about: About, self: Any, dim: Any = None, keepdim: bool = False) -> dic
     return {"self": self, "dim": dim, "keepdim": keepdim}
 
 
+def _positive(value: Any, least: float) -> bool:
+    """Whether a number that is known is at least so much; a program's may be an expression."""
+    known = value if isinstance(value, int | float) else getattr(value, "value", None)
+    return known is None or known >= least
+
+
+def planes(about: About, name: str, x: Any, n: int) -> None:
+    """Windows over `n` axes walk a picture of channels, or a batch of them."""
+    known = about(x)
+    if known is not None and len(known[1]) not in (n + 1, n + 2):
+        raise Refused(f"`{name}` must have rank {n + 1} or {n + 2}, it has {len(known[1])}")
+    if known is not None and any(_extent(e) == 0 for e in known[1][1:]):
+        raise Refused(
+            f"`{name}` of shape {list(known[1])} has nothing to walk: only its first axis may be empty"
+        )
+
+
 def _windows(
-    n: int, kernel_size: int | Sequence[int], stride: int | Sequence[int], padding: int | Sequence[int]
+    about: About,
+    x: Any,
+    n: int,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int],
+    padding: int | Sequence[int],
 ) -> dict[str, Any]:
     """Windows over `n` axes; without a stride they lie side by side."""
+    planes(about, "self", x, n)
     side_by_side = not isinstance(stride, int) and not len(stride)
+    if not all(_positive(p, 0) for p in ints(padding, n)):
+        raise Refused(f"`padding` must not be negative, it is {padding}")
     return {
         "kernel_size": ints(kernel_size, n),
         "stride": ints(kernel_size if side_by_side else stride, n),
@@ -132,6 +157,26 @@ def _within(about: About, x: Any, windows: dict[str, Any]) -> dict[str, Any]:
     return {**windows, "kernel_size": kernel}
 
 
+def _fitting(
+    about: About, x: Any, windows: dict[str, Any], ceil_mode: bool, dilation: Sequence[int] = ()
+) -> None:
+    """At least one window lies within each padded axis, as far as extents are known."""
+    known = about(x)
+    kernel = windows["kernel_size"]
+    extents = known[1][-len(kernel) :] if known is not None else ()
+    for k, n in enumerate(extents):
+        step = dilation[k] if dilation else 1
+        size, stride, padding = kernel[k], windows["stride"][k], windows["padding"][k]
+        have = _extent(n)
+        if have is None or not all(isinstance(v, int) for v in (size, stride, padding, step)):
+            continue
+        if step < 1:
+            raise Refused(f"`dilation` must be at least 1, it is {step}")
+        spare = have + 2 * padding - step * (size - 1) - 1
+        if spare + (max(stride - 1, 0) if ceil_mode else 0) < 0:
+            raise Refused(f"a window of {size} does not fit into {have}, padded by {padding} on both sides")
+
+
 def avg_pool(
     n: int,
     about: About,
@@ -146,7 +191,8 @@ def avg_pool(
     """A list for each of the `n` axes; no divisor but the window's own."""
     if divisor_override is not None:
         raise Refused("`divisor_override` must be None")
-    windows = _windows(n, kernel_size, stride, padding)
+    windows = _windows(about, self, n, kernel_size, stride, padding)
+    _fitting(about, self, windows, ceil_mode)
     return {
         "self": self,
         **(_within(about, self, windows) if ceil_mode else windows),
@@ -167,7 +213,8 @@ def max_pool(
     ceil_mode: bool = False,
 ) -> dict[str, Any]:
     """A list for each of the `n` axes."""
-    lists = {**_windows(n, kernel_size, stride, padding), "dilation": ints(dilation, n)}
+    lists = {**_windows(about, self, n, kernel_size, stride, padding), "dilation": ints(dilation, n)}
+    _fitting(about, self, lists, ceil_mode, lists["dilation"])
     return {"self": self, **lists, "ceil_mode": ceil_mode}
 
 
@@ -199,6 +246,23 @@ def _convolution(
     }
 
 
+def _softshrink(about: About, self: Any, lambd: float = 0.5) -> dict[str, Any]:
+    if not _positive(lambd, 0):
+        raise Refused(f"`lambd` must not be negative, it is {lambd}")
+    return {"self": self, "lambd": lambd}
+
+
+def _renorm(about: About, self: Any, p: float, dim: int, maxnorm: float) -> dict[str, Any]:
+    known = about(self)
+    if known is not None and len(known[1]) < 2:
+        raise Refused(f"`self` must have at least two axes, it has {len(known[1])}")
+    if not p > 0:
+        raise Refused(f"`p` must be above 0, it is {p}")
+    if not maxnorm >= 0:
+        raise Refused(f"`maxnorm` must not be negative, it is {maxnorm}")
+    return {"self": self, "p": p, "dim": dim, "maxnorm": maxnorm}
+
+
 RULES: dict[str, Rule] = {
     "aten.all.dims": _any,
     "aten.any.dims": _any,
@@ -211,7 +275,9 @@ RULES: dict[str, Rule] = {
     "aten.max_pool3d_with_indices.default": partial(max_pool, 3),
     "aten.native_layer_norm.default": _layer_norm,
     "aten.mm.default": partial(_product, 2),
+    "aten.renorm.default": _renorm,
     "aten.rms_norm.default": _rms_norm,
     "aten.scalar_tensor.default": _scalar_tensor,
+    "aten.softshrink.default": _softshrink,
     "aten.sort.stable": _sort,
 }

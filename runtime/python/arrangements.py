@@ -141,6 +141,9 @@ def _tensor_split_by(self: Any, tensor_indices_or_sections: Any, dim: int = 0) -
 
 
 def _narrow_from(self: Any, dim: int, start: Any, length: int) -> Tensor:
+    at = tensor(start)
+    if at.ndim or at.dtype not in ("u8", "i8", "i16", "i32", "i64"):
+        raise Refused(f"`start` must be one integer of rank 0, it is {at.dtype}{list(at.shape)}")
     return _narrow(self, dim, int(tensor(start).item()), length)
 
 
@@ -301,7 +304,7 @@ def _roll(self: Any, shifts: int | Ints, dims: int | Ints = ()) -> Call:
     if len(by) != len(over):
         raise Refused(f"{len(by)} shifts for {len(over)} dims")
     if x.ndim == 0:
-        return _copy(x)
+        raise Refused(f"`dims` names {over}, a tensor of rank 0 has no axis")
     total = [0] * x.ndim
     for s, d in zip(by, over, strict=True):
         total[axis_of(d, x.ndim)] += s

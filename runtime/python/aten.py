@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Any
 
 from . import registry
-from .aliases import ALIASES, ORDER
+from .aliases import ALIASES, EXACT, ORDER, RESULTS
 from .complexes import COMPLEXES, has_complex
 from .exceptions import MissingKernelError, OpError, OpTypeError
 from .fronting import tensor
@@ -109,20 +109,23 @@ def _writing(overload: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
     `self`, or `out`.  None for every other overload."""
     space, packet, which = (overload.split(".", 2) + ["", ""])[:3]
     given = dict(kwargs)
+    into: Any
     if packet.endswith("_") and not packet.endswith("__"):
         into = args[0] if args else given.get("self")
-        bases = [_renamed(f"{space}.{packet[:-1]}.{which}")]
-    elif which == "out" or which.endswith("_out"):
-        into = given.pop("out", None)
+        name = _renamed(f"{space}.{packet[:-1]}.{which}")
+        bases = [name] if _claimed(name) else _bases(name.removesuffix(which), which)
+    elif (found := _outs(packet, which, given)) is not None:
+        base, names = found
+        into = [given.pop(n, None) for n in names]
+        into = into if len(names) > 1 else into[0]
         packet = _renamed(f"{space}.{packet}.{which}").split(".")[1]
-        named = which.removesuffix("out").removesuffix("_")
-        bases = _bases(f"{space}.{packet}.", named)
+        bases = _bases(f"{space}.{packet}.", base)
     else:
         return None
     bases = [b for b in bases if _claimed(b)]
     if not bases:
         return None
-    if into is None:
+    if into is None or (isinstance(into, list) and None in into):
         raise OpTypeError(f"{overload}: there is nothing to write to")
     trouble: OpError | None = None
     for base in bases:
@@ -138,6 +141,22 @@ def _writing(overload: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
     raise trouble
 
 
+def _outs(packet: str, which: str, given: Mapping[str, Any]) -> tuple[str, tuple[str, ...]] | None:
+    """Of an overload that writes into what is given: a part of its base's name, and its results' names in order."""
+    if f"{packet}.{which}" in RESULTS:
+        return RESULTS[f"{packet}.{which}"]
+    if which == "grad_input":
+        return "", ("grad_input",)
+    if which != "out" and not which.endswith("_out"):
+        return None
+    base = which.removesuffix("out").removesuffix("_")
+    count = next((k for k in range(9) if f"out{k}" not in given), 0)
+    names = tuple(f"out{k}" for k in range(count)) or (
+        ("grad_input",) if "grad_input" in given and "out" not in given else ("out",)
+    )
+    return base, names
+
+
 def _bases(prefix: str, named: str) -> list[str]:
     """The overloads that `out` may be of, likeliest first: PyTorch's `IntList_out` is of `dim_IntList`, its `out` of
     `default` or `Tensor`."""
@@ -149,14 +168,20 @@ def _bases(prefix: str, named: str) -> list[str]:
 
 
 def _written(overload: str, into: Any, result: Any) -> Any:
-    """The values of `result` in the memory of `into`, in its dtype."""
+    """The values of `result` in the memory of `into`, in its dtype; of several results each in its own."""
+    if isinstance(into, list):
+        results = result if isinstance(result, tuple) else (result,)
+        if len(results) != len(into):
+            raise OpTypeError(f"{overload}: {len(results)} results for {len(into)} tensors to write to")
+        return tuple(_written(overload, one, r) for one, r in zip(into, results, strict=True))
     with _said_of(overload, "`out`, or what is written over: "):
         target = tensor(into)
     if isinstance(result, tuple):
         raise OpTypeError(f"{overload}: several results are not written")
     if tuple(result.shape) != tuple(target.shape):
         raise OpTypeError(f"{overload}: a result of shape {result.shape} does not fit into {target.shape}")
-    if ORDER[result.dtype] > ORDER[target.dtype]:
+    exact = overload.split(".")[1] in EXACT and result.dtype != target.dtype
+    if exact or ORDER[result.dtype] > ORDER[target.dtype]:
         raise OpTypeError(f"{overload}: a result of {result.dtype} cannot be written as {target.dtype}")
     if result.dtype != target.dtype:
         result = result.to(target.dtype)

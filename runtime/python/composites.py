@@ -25,6 +25,8 @@ _NONE, _MEAN, _SUM = range(3)
 def _prelu(self: Any, weight: Any) -> Call:
     """One slope, or one for each channel (axis 1)."""
     x, w = tensor(self), tensor(weight)
+    if w.ndim > 1:
+        raise Refused(f"`weight` must have at most one axis, it has {w.ndim}")
     if w.size != 1 and (x.ndim < 2 or w.size != x.shape[1]):
         raise Refused(f"{w.size} slopes for a tensor of shape {list(x.shape)}")
     shape = [w.size if k == 1 else 1 for k in range(x.ndim)] if w.size != 1 else [1] * x.ndim
@@ -34,6 +36,8 @@ def _prelu(self: Any, weight: Any) -> Call:
 def _rrelu(
     self: Any, lower: float = 0.125, upper: float = 1 / 3, training: bool = False, generator: Any = None
 ) -> Call:
+    if not lower <= upper:
+        raise Refused(f"`lower` must be at most `upper`: {lower} and {upper}")
     if training:
         raise Refused("`training` draws random slopes")
     return Call("aten.leaky_relu.default", {"self": self, "negative_slope": (lower + upper) / 2})

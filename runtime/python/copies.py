@@ -103,6 +103,8 @@ def _chunk_cat(tensors: Any, dim: int, num_chunks: int) -> Tensor:
     rows = []
     for t in map(tensor, tensors):
         axis = axis_of(dim, t.ndim)
+        if not t.size:
+            raise Refused(f"a tensor of shape {list(t.shape)} has nothing to cut")
         size = -(-t.shape[axis] // num_chunks)
         lack = size * num_chunks - t.shape[axis]
         if lack:

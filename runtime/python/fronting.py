@@ -40,6 +40,7 @@ __all__ = [
     "joined",
     "moved",
     "run",
+    "somewhere",
     "stated",
     "tensor",
     "through",
@@ -190,6 +191,11 @@ def axis_of(dim: int, rank: int) -> int:
     if not -span <= dim < span:
         raise Refused(f"dim {dim} is out of range for rank {rank}")
     return dim % span
+
+
+def somewhere(flags: Tensor) -> bool:
+    """Whether it holds anywhere, as far as that is known: a program is written before there are numbers."""
+    return not door().blind and bool(run("any", flags).item())
 
 
 def dtype_name(dtype: Any) -> str:

@@ -15,8 +15,8 @@ needs no more than dtypes and ranks is written once for both, in arguments.py.
 What is made of several operators is in composites.py, arrangements.py, products.py and random.py, whose tables are
 parts of these.
 
-May import: `.arguments`, `.fronting`, `.composites`, `.arrangements`, `.backward`, `.copies`, `.matrices`, `.products`,
-`.random`, `.special`, `.statistics`.
+May import: `.arguments`, `.fronting`, `.composites`, `.arrangements`, `.backward`, `.copies`, `.histograms`,
+`.matrices`, `.products`, `.random`, `.signals`, `.special`, `.spellings`, `.statistics`.
 """
 
 from __future__ import annotations
@@ -52,10 +52,13 @@ from .fronting import (
     tensor,
     without_axes,
 )
+from .histograms import HISTOGRAMS
 from .matrices import MATRICES
 from .products import PRODUCTS
 from .random import DRAWS
+from .signals import SIGNALS
 from .special import SPECIAL
+from .spellings import SPELLINGS
 from .statistics import STATISTICS
 
 __all__ = ["COMPOSE", "PLACEMENT", "PREPARE", "VIEWS", "Call", "Front", "Refused", "front", "without_axes"]
@@ -205,6 +208,8 @@ _VIEWS: dict[str, Front] = {
     "aten.squeeze.default": _squeeze,
     "aten.squeeze.dim": _squeeze,
     "aten.squeeze.dims": _squeeze,
+    "aten.swapaxes.default": lambda self, axis0, axis1: _transpose(self, dim0=axis0, dim1=axis1),
+    "aten.swapdims.default": _transpose,
     "aten.t.default": _t,
     "aten.transpose.int": _transpose,
     "aten.unbind.int": _unbind,
@@ -389,51 +394,7 @@ def _ruled(overload: str) -> Front:
     return prepare
 
 
-# ---- sizes of images ---------------------------------------------------------------------------------------------
-
-
-def _upsample(
-    overload: str, self: Any, output_size: Ints, scales: Sequence[float | None], **more: Any
-) -> Call:
-    """The table knows output sizes only: a scale must be what they say."""
-    extents = tensor(self).shape[2:]
-    for want, have, scale in zip(output_size, extents, scales, strict=True):
-        if scale is not None and scale > 0 and want != have * scale:
-            raise Refused(f"a scale of {scale} on {have} that is rounded to {want}")
-    arguments = {"input": self, "output_size": list(output_size), "scale_factors": None}
-    return Call(overload, arguments | more)
-
-
-def _nearest1d(self: Any, output_size: Ints, scales: float | None = None) -> Call:
-    return _upsample("aten.upsample_nearest1d.vec", self, output_size, [scales])
-
-
-def _nearest2d(
-    self: Any, output_size: Ints, scales_h: float | None = None, scales_w: float | None = None
-) -> Call:
-    return _upsample("aten.upsample_nearest2d.vec", self, output_size, [scales_h, scales_w])
-
-
-def _nearest3d(
-    self: Any,
-    output_size: Ints,
-    scales_d: float | None = None,
-    scales_h: float | None = None,
-    scales_w: float | None = None,
-) -> Call:
-    return _upsample("aten.upsample_nearest3d.vec", self, output_size, [scales_d, scales_h, scales_w])
-
-
-def _smooth2d(
-    overload: str,
-    self: Any,
-    output_size: Ints,
-    align_corners: bool,
-    scales_h: float | None = None,
-    scales_w: float | None = None,
-) -> Call:
-    return _upsample(overload, self, output_size, [scales_h, scales_w], align_corners=align_corners)
-
+# ---- the overload itself, its arguments in another order ------------------------------------------------------------
 
 _OWN: dict[str, Front] = {
     "aten._unsafe_index.Tensor": _index,
@@ -513,7 +474,10 @@ def _select_scatter(self: Any, src: Any, dim: int, index: int) -> Call:
 
 
 def _masked_fill(self: Any, mask: Any, value: Any) -> Call:
-    return Call("aten.masked_fill.Scalar", {"self": self, "mask": mask, "value": tensor(value).item()})
+    v = tensor(value)
+    if v.ndim:
+        raise Refused(f"`value` must have rank 0, its shape is {list(v.shape)}")
+    return Call("aten.masked_fill.Scalar", {"self": self, "mask": mask, "value": v.item()})
 
 
 def _full(value: complex, size: Ints, dtype: Any = None) -> Call:
@@ -583,13 +547,21 @@ _COMPOSE: dict[str, Front] = {
     "aten.repeat.default": _repeat,
     "aten.select_scatter.default": _select_scatter,
     "aten.slice_scatter.default": _slice_scatter,
-    "aten.upsample_bicubic2d.default": partial(_smooth2d, "aten.upsample_bicubic2d.vec"),
-    "aten.upsample_bilinear2d.default": partial(_smooth2d, "aten.upsample_bilinear2d.vec"),
-    "aten.upsample_nearest1d.default": _nearest1d,
-    "aten.upsample_nearest2d.default": _nearest2d,
-    "aten.upsample_nearest3d.default": _nearest3d,
     "aten.zeros.default": partial(_full, 0),
     "aten.zeros_like.default": partial(_filled, 0),
 }
-_TABLES = (COMPOSITES, ARRANGEMENTS, MATRICES, PRODUCTS, STATISTICS, SPECIAL, DRAWS, COPIES, BACKWARD)
+_TABLES = (
+    COMPOSITES,
+    ARRANGEMENTS,
+    MATRICES,
+    PRODUCTS,
+    STATISTICS,
+    SPECIAL,
+    DRAWS,
+    COPIES,
+    BACKWARD,
+    SPELLINGS,
+    SIGNALS,
+    HISTOGRAMS,
+)
 COMPOSE: dict[str, Front] = dict(sorted(reduce(or_, _TABLES, copies_of(VIEWS) | _COMPOSE).items()))

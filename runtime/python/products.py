@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from .arguments import Rule, avg_pool, max_pool
+from .arguments import Rule, avg_pool, max_pool, planes
 from .fronting import (
     Call,
     Front,
@@ -127,9 +127,14 @@ def _trace(self: Any) -> Call:
 
 def _cross(self: Any, other: Any, dim: int | None = -1) -> Call:
     a, b = tensor(self), tensor(other)
+    if a.ndim != b.ndim:
+        raise Refused(f"`self` has rank {a.ndim}, `other` {b.ndim}")
     shape = list(broadcast([a.shape, b.shape]))
     if dim is None:
         dim = next((k for k, n in enumerate(shape) if n == 3), -1)
+    axis = axis_of(dim, a.ndim)
+    if a.ndim == 0 or a.shape[axis] != 3 or b.shape[axis] != 3:
+        raise Refused(f"3 entries are wanted along dim {dim}, in {list(a.shape)} and {list(b.shape)}")
     return Call("linalg_cross", {"a": a.expand(shape), "b": b.expand(shape), "dim": dim})
 
 
@@ -258,7 +263,7 @@ def _conv_transpose(
 
 def _pool(rule: Rule, op: str, first: bool, *args: Any, **kwargs: Any) -> Call:
     """The operator itself, where no row takes the overload; `first`: of its results."""
-    said = rule(lambda x: None, *args, **kwargs)
+    said = rule(lambda x: (tensor(x).dtype, tuple(tensor(x).shape)), *args, **kwargs)
     said.pop("divisor_override", None)  # None: the rule refuses any other
     named = {"x": said.pop("self"), "kernel": said.pop("kernel_size"), **said}
     return Call(op, named, (lambda y: y[0]) if first else None)
@@ -266,25 +271,15 @@ def _pool(rule: Rule, op: str, first: bool, *args: Any, **kwargs: Any) -> Call:
 
 def _adaptive_avg(n: int, self: Any, output_size: int | Ints) -> Call:
     x = tensor(self)
+    planes(lambda t: (t.dtype, tuple(t.shape)), "self", x, n)
     out = [x.shape[x.ndim - n + k] if s is None else s for k, s in enumerate(ints(output_size, n))]
     return Call("adaptive_avg_pool", {"x": x, "out": out})
 
 
 def _adaptive_max(n: int, self: Any, output_size: int | Ints) -> Call:
-    return Call("adaptive_max_pool", {"x": self, "out": ints(output_size, n)})
-
-
-def _resampled(n: int, op: str, self: Any, output_size: Ints, *more: Any, **named: Any) -> Call:
     x = tensor(self)
-    align = {}
-    if op == "upsample_linear":
-        align = {"align": bool(named.pop("align_corners", more[0] if more else False))}
-        more = more[1:]
-    scales = [*more, *named.values()]
-    for want, have, scale in zip(output_size, x.shape[2:], scales, strict=False):
-        if scale is not None and scale > 0 and want != have * scale:
-            raise Refused(f"a scale of {scale} on {have} that is rounded to {want}")
-    return Call(op, {"x": x, "out": list(output_size), **align})
+    planes(lambda t: (t.dtype, tuple(t.shape)), "self", x, n)
+    return Call("adaptive_max_pool", {"x": x, "out": ints(output_size, n)})
 
 
 def _affine_grid(theta: Any, size: Ints, align_corners: bool) -> Call:
@@ -395,6 +390,8 @@ def _diff(self: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any
     axis = axis_of(dim, x.ndim)
     if x.ndim == 0:
         raise Refused("a tensor of at least one axis is wanted")
+    if n < 0:
+        raise Refused(f"`n` must not be negative, it is {n}")
     parts = [tensor(p) for p in (prepend, x, append) if p is not None]
     x = run("cat", parts, dim=axis) if len(parts) > 1 else x
     op = "logical_xor" if x.dtype == "bool" else "sub"
@@ -596,9 +593,6 @@ PRODUCTS: dict[str, Front] = {
     "aten._fft_c2c.default": _fft_c2c,
     "aten._fft_c2r.default": _fft_c2r,
     "aten._fft_r2c.default": _fft_r2c,
-    "aten._upsample_nearest_exact1d.default": partial(_resampled, 1, "upsample_nearest_exact"),
-    "aten._upsample_nearest_exact2d.default": partial(_resampled, 2, "upsample_nearest_exact"),
-    "aten._upsample_nearest_exact3d.default": partial(_resampled, 3, "upsample_nearest_exact"),
     "aten._weight_norm.default": _weight_norm,
     "aten.adaptive_avg_pool1d.default": partial(_adaptive_avg, 1),
     "aten.adaptive_avg_pool2d.default": partial(_adaptive_avg, 2),
@@ -674,8 +668,6 @@ PRODUCTS: dict[str, Front] = {
     "aten.tensordot.default": _tensordot,
     "aten.trace.default": _trace,
     "aten.trapezoid.dx": lambda y, dx=1, dim=-1: _trapezoid(dx, y, dim),
-    "aten.upsample_linear1d.default": partial(_resampled, 1, "upsample_linear"),
-    "aten.upsample_trilinear3d.default": partial(_resampled, 3, "upsample_linear"),
     "aten.var.default": partial(_moment, "var"),
     "aten.var.dim": partial(_moment_dim, "var"),
     "aten.var_mean.correction": partial(_moment_by, "var_mean"),

@@ -24,6 +24,7 @@ from .fronting import (
     full,
     joined,
     run,
+    somewhere,
     stated,
     tensor,
 )
@@ -114,11 +115,18 @@ def _bernoulli(self: Any, generator: Any = None) -> Call:
 
 def _bernoulli_by(self: Any, p: float = 0.5, generator: Any = None) -> Call:
     x = tensor(self)
+    _share(p)
     return _bernoulli(full((), float(p), x.dtype).expand(list(x.shape)), generator)
+
+
+def _share(p: float) -> None:
+    if not 0 <= p <= 1:
+        raise Refused(f"`p` must lie from 0 to 1, it is {p}")
 
 
 def _native_dropout(input: Any, p: float, train: bool | None = True) -> Any:
     x = tensor(input)
+    _share(p)
     if train is False or p == 0:
         return run("contiguous", x), full(list(x.shape), True, "bool")
     return Call("native_dropout", {"x": x, "p": p, **_spend(x.shape, None)})
@@ -126,6 +134,7 @@ def _native_dropout(input: Any, p: float, train: bool | None = True) -> Any:
 
 def _dropout(input: Any, p: float, train: bool) -> Call:
     x = tensor(input)
+    _share(p)
     if not train or p == 0:
         return Call("contiguous", {"x": x})
     return Call("native_dropout", {"x": x, "p": p, **_spend(x.shape, None)}, lambda y: y[0])
@@ -134,6 +143,7 @@ def _dropout(input: Any, p: float, train: bool) -> Call:
 def _feature_dropout(input: Any, p: float, train: bool) -> Call:
     """Whole channels are kept or not."""
     x = tensor(input)
+    _share(p)
     if not train or p == 0:
         return Call("contiguous", {"x": x})
     shape = [n if k < 2 else 1 for k, n in enumerate(x.shape)]
@@ -148,35 +158,57 @@ def _scaled(draw: Call, mean: Any, std: Any) -> Tensor:
 
 def _normal(mean: Any, std: Any, generator: Any = None) -> Tensor:
     """Around tensors, or a tensor and a number."""
+    if isinstance(std, int | float):
+        if not std >= 0:
+            raise Refused(f"`std` must not be negative, it is {std}")
+    elif tensor(std).size and somewhere(run("lt", tensor(std), 0)):
+        raise Refused("`std` must not be negative anywhere")
     given = [tensor(v) for v in (mean, std) if not isinstance(v, int | float)]
     shape, kind = list(joined(*given)[0].shape), given[0].dtype
     return _scaled(_randn(shape, kind, generator), mean, std)
 
 
 def _normal_of(mean: float, std: float, size: Ints, generator: Any = None, dtype: Any = None) -> Tensor:
+    if not std >= 0:
+        raise Refused(f"`std` must not be negative, it is {std}")
     return _scaled(_randn(size, dtype, generator), mean, std)
 
 
 def _normal_like(self: Any, mean: float = 0, std: float = 1, generator: Any = None) -> Tensor:
-    x = tensor(self)
+    x = _floats(tensor(self))
+    if not std >= 0:
+        raise Refused(f"`std` must not be negative, it is {std}")
     return _scaled(_randn(x.shape, x.dtype, generator), mean, std)
 
 
 def _uniform(self: Any, low: float = 0, high: float = 1, generator: Any = None) -> Tensor:
-    x = tensor(self)
+    x = _floats(tensor(self))
+    if not low <= high:
+        raise Refused(f"`from` must be at most `to`: {low} and {high}")
     return _scaled(_rand(x.shape, x.dtype, generator), low, high - low)
 
 
-def _distributed(op: str, name: str, value: float) -> Front:
+def _floats(x: Tensor) -> Tensor:
+    if x.dtype not in ("f16", "bf16", "f32", "f64"):
+        raise Refused(f"`self` must be of a float type, it is {x.dtype}")
+    return x
+
+
+def _distributed(op: str, name: str, value: float, most: float = math.inf) -> Front:
     def one(self: Any, parameter: float = value, generator: Any = None) -> Call:
         x = tensor(self)
+        if not 0 < parameter < most:
+            limit = f" and below {most:g}" if most < math.inf else ""
+            raise Refused(f"`{name}` must be above 0{limit}, it is {parameter}")
         return Call(op, {"x": x, name: float(parameter), **_spend(x.shape, generator)})
 
     return one
 
 
 def _cauchy(self: Any, median: float = 0, sigma: float = 1, generator: Any = None) -> Call:
-    x = tensor(self)
+    x = _floats(tensor(self))
+    if not sigma > 0:
+        raise Refused(f"`sigma` must be above 0, it is {sigma}")
     given = {"median": float(median), "sigma": float(sigma)}
     return Call("cauchy", {"x": x, **given, **_spend(x.shape, generator)})
 
@@ -212,6 +244,8 @@ def _multinomial(self: Any, num_samples: int, replacement: bool = False, generat
 
 
 def _log_normal(self: Any, mean: float = 1, std: float = 2, generator: Any = None) -> Call:
+    if not std > 0:
+        raise Refused(f"`std` must be above 0, it is {std}")
     return Call("exp", {"x": _normal_like(self, mean, std, generator)})
 
 
@@ -227,8 +261,7 @@ def _bernoulli_of(self: Any, p: Any, generator: Any = None) -> Tensor:
 def _alpha_dropout(spread: Any, input: Any, p: float, train: bool) -> Any:
     """Of SELU's outputs: what is dropped takes its least value, and mean and spread stay."""
     x = tensor(input)
-    if not 0 <= p <= 1:
-        raise Refused(f"`p` must lie from 0 to 1, it is {p}")
+    _share(p)
     if not train or p == 0 or not x.size:
         return Call("contiguous", {"x": x})
     if p == 1:
@@ -287,7 +320,7 @@ DRAWS: dict[str, Front] = {
     "aten.dropout.default": _dropout,
     "aten.exponential.default": _distributed("exponential", "rate", 1.0),
     "aten.feature_dropout.default": _feature_dropout,
-    "aten.geometric.default": _distributed("geometric", "p", 0.5),
+    "aten.geometric.default": _distributed("geometric", "p", 0.5, 1.0),
     "aten.multinomial.default": _multinomial,
     "aten.native_dropout.default": _native_dropout,
     "aten.normal.Tensor_Tensor": _normal,

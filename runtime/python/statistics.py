@@ -24,6 +24,7 @@ from .fronting import (
     converted,
     full,
     run,
+    somewhere,
     stated,
     tensor,
 )
@@ -121,10 +122,14 @@ def _cov(self: Any, correction: int = 1, fweights: Any = None, aweights: Any = N
         w = tensor(fweights)
         if w.shape != (n,) or w.dtype in (*_FLOATS, *_COMPLEX):
             raise Refused(f"`fweights` must be {n} integers")
+        if n and somewhere(run("lt", w, 0)):
+            raise Refused("`fweights` must not be negative")
     if aweights is not None:
         a = tensor(aweights)
         if a.shape != (n,) or a.dtype not in _FLOATS:
             raise Refused(f"`aweights` must be {n} real numbers")
+        if n and somewhere(run("lt", a, 0)):
+            raise Refused("`aweights` must not be negative")
         w = a if w is None else _mul(w, a)
     if w is None:
         count: Any = float(n)
@@ -216,6 +221,8 @@ def _gradient(x: Any, spaces: Sequence[Any], dims: Sequence[int], edge_order: in
     if edge_order not in (1, 2):
         raise Refused(f"`edge_order` must be 1 or 2, it is {edge_order}")
     axes = [axis_of(d, t.ndim) for d in dims]
+    if len(set(axes)) < len(axes):
+        raise Refused(f"an axis appears twice in {list(dims)}")
     if len(spaces) != len(axes):
         raise Refused(f"{len(spaces)} spacings for {len(axes)} axes")
     return tuple(_slope(t, space, axis, edge_order) for space, axis in zip(spaces, axes, strict=True))
@@ -269,7 +276,6 @@ def _gradient_by(
         spaces = [1 if spacing is None else spacing] * len(dims)
     else:
         spaces = list(spacing)
-        spaces = spaces * len(dims) if len(spaces) == 1 and len(dims) > 1 else spaces
     return _gradient(x, spaces, dims, edge_order)
 
 

@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch")
 
 from opwright.fronts import VIEWS  # noqa: E402
 
+from .errors import bad_calls, refuse  # noqa: E402
 from .replay import PASSED, claimed, prepare, replay  # noqa: E402
 from .run import merged, page  # noqa: E402
 from .torch_samples import Recorded, names, recorded  # noqa: E402
@@ -86,6 +87,21 @@ def test_views(name: str, overload: str) -> None:
     must_pass(name, overload, "f32")
 
 
+#: OpInfo's entry → how many of its error inputs are calls; all must be refused here, too.
+ERRORS = {
+    "cauchy": 1, "cov": 8, "diff": 1, "gradient": 8, "linalg.cross": 2, "nn.functional.max_pool2d": 7,
+    "nn.functional.prelu": 2, "nn.functional.softshrink": 1, "renorm": 1, "uniform": 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "least"), ERRORS.items())
+def test_what_pytorch_refuses_is_refused(name: str, least: int) -> None:
+    calls = list(bad_calls(name))
+    assert len(calls) >= least
+    found = [(call, refuse(call)) for call in calls]
+    assert not [f"{call}: {o.why}" for call, o in found if o.status != PASSED]
+
+
 # ---- the harness itself: it must be able to fail -------------------------------------------------------------------
 
 
@@ -143,7 +159,8 @@ def test_the_page_counts_and_sorts() -> None:
         },
         "aten.a.default": {"tried": 1, "passed": 1, "oracle": 0, "refused": {}, "failed": []},
     }  # fmt: skip
-    text = page(merged(iter([part, part])), "2")
+    text = page({"f32": merged(iter([part, part])), "error": merged(iter([part]))}, "2", {"error": 5})
+    assert "| f32 | 8 | 4 | 2 | 2 | 2 | 0 |" in text and "| error | 4 | 2 | 1 | 1 | 1 | 5 |" in text
     assert "2 overloads, 8 calls: 4 passed (2 by the oracle), 2 refused, 2 failed." in text
     assert text.index("| aten.a.default | 2 | 2 | 0 | 0 | 0 |  |") < text.index(
         "| aten.b.default | 6 | 2 | 2 | 2 | 2 | a \\| b (2) |"

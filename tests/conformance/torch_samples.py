@@ -21,7 +21,19 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-__all__ = ["DTYPES", "Recorded", "names", "recorded", "widened"]
+__all__ = [
+    "DTYPES",
+    "Recorded",
+    "draws",
+    "entries",
+    "is_plain",
+    "names",
+    "namesakes",
+    "overload",
+    "own",
+    "recorded",
+    "widened",
+]
 
 DTYPES = {
     "bool": torch.bool, "u8": torch.uint8, "i8": torch.int8, "i16": torch.int16, "i32": torch.int32,
@@ -30,7 +42,7 @@ DTYPES = {
 }  # fmt: skip
 
 #: Composites that a spec or a front claims: OpInfo's name → the overload that its sample is a call of, where the
-#: overload is not of the entry's own name (`_namesakes`).
+#: overload is not of the entry's own name (`namesakes`).
 WHOLE = {
     "nn.functional.cross_entropy": "aten.cross_entropy_loss.default",
     "nn.functional.nll_loss": "aten.nll_loss_nd.default",
@@ -65,13 +77,13 @@ def _show(x: Any) -> str:
 
 
 @cache
-def _entries() -> dict[str, Any]:
+def entries() -> dict[str, Any]:
     return {e.name + (f".{e.variant_test_name}" if e.variant_test_name else ""): e for e in op_db}
 
 
 def names() -> list[str]:
     """Names of the entries, `name.variant` where there are several."""
-    return sorted(_entries())
+    return sorted(entries())
 
 
 def recorded(
@@ -79,10 +91,10 @@ def recorded(
 ) -> Iterator[Recorded]:
     """Different calls of the overloads in `wanted` that the first samples of an entry are made of, at most `calls` of
     each overload.  Nothing for an entry that has no samples of this dtype."""
-    entry = _entries()[name]
+    entry = entries()[name]
     if DTYPES[dtype] not in entry.supported_dtypes("cpu"):
         return
-    whole = [WHOLE[name]] if name in WHOLE else _namesakes(entry.name, wanted)
+    whole = [WHOLE[name]] if name in WHOLE else namesakes(entry.name, wanted)
     count: dict[str, int] = {}
     seen: set[str] = set()
     with warnings.catch_warnings(), torch.no_grad():
@@ -108,7 +120,7 @@ def _taken(entry: Any, dtype: Any, samples: int) -> Iterator[Any]:
         return
 
 
-def _namesakes(name: str, wanted: Collection[str]) -> list[str]:
+def namesakes(name: str, wanted: Collection[str]) -> list[str]:
     """The overloads in `wanted` of an entry's own name: `nn.functional.pad` is `aten.pad`."""
     packet = name.removeprefix("nn.functional.").replace(".", "_")
     return sorted(o for o in wanted if o.split(".")[1] == packet)
@@ -140,12 +152,12 @@ def _composite(name: str, sample: Any, where: str) -> list[Recorded]:
             return []  # Python's own
         kwargs["reduction"] = get_enum(kwargs["reduction"])
     given = (sample.input, *sample.args)
-    if not all(_plain(x) for x in tree_leaves((given, kwargs)) if isinstance(x, torch.Tensor)):
+    if not all(is_plain(x) for x in tree_leaves((given, kwargs)) if isinstance(x, torch.Tensor)):
         return []
-    args, kwargs = tree_map(_own, (given, kwargs))
+    args, kwargs = tree_map(own, (given, kwargs))
     try:
         result = overload(name)(*args, **kwargs)
-    except (RuntimeError, NotImplementedError, TypeError):
+    except (AttributeError, RuntimeError, NotImplementedError, TypeError):  # a name of ours; not a call of it
         return []
     return [Recorded(name, args, kwargs, result, where)]
 
@@ -168,17 +180,17 @@ class _Spy(TorchDispatchMode):
         kwargs = kwargs or {}
         name = str(func)
         keep = name in self.wanted and all(
-            _plain(x) for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)
+            is_plain(x) for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)
         )
         if keep:
-            given = tree_map(_own, (tuple(args), dict(kwargs)))
+            given = tree_map(own, (tuple(args), dict(kwargs)))
         out = func(*args, **kwargs)
-        if keep and all(_plain(x) for x in tree_leaves(out) if isinstance(x, torch.Tensor)):
-            self.calls.append(Recorded(name, *given, tree_map(_own, out), self.where))
+        if keep and all(is_plain(x) for x in tree_leaves(out) if isinstance(x, torch.Tensor)):
+            self.calls.append(Recorded(name, *given, tree_map(own, out), self.where))
         return out
 
 
-def _plain(x: Any) -> bool:
+def is_plain(x: Any) -> bool:
     return bool(
         x.layout is torch.strided
         and x.device.type == "cpu"
@@ -189,7 +201,7 @@ def _plain(x: Any) -> bool:
     )
 
 
-def _own(x: Any) -> Any:
+def own(x: Any) -> Any:
     """A tensor of the same layout over a copy of its storage."""
     if not isinstance(x, torch.Tensor):
         return x
@@ -220,7 +232,12 @@ def widened(call: Recorded) -> Any:
 
 
 def leaves(x: Any) -> Sequence[Any]:
-    return list(x) if isinstance(x, tuple | list) else [x]
+    return [e for part in x for e in leaves(part)] if isinstance(x, tuple | list) else [x]
+
+
+def draws(name: str) -> bool:
+    """Whether the overload's results are random."""
+    return torch.Tag.nondeterministic_seeded in overload(name).tags
 
 
 def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
