@@ -10,6 +10,9 @@ arrays reads nothing but their public attributes.  To add a field of `OwCall`: a
 from __future__ import annotations
 
 import ctypes
+import functools
+import platform
+import sys
 from collections.abc import Callable, Sequence
 from ctypes import c_double, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
@@ -30,11 +33,15 @@ __all__ = [
     "build_call",
     "encode_attr",
     "error_name",
+    "tile_flag",
+    "tiles_here",
 ]
 
 ABI = 1
 MAX_RANK = 16
 CPU = 1
+#: A bit of `OwCall.flags`: kernels may use the processor's tiles.
+OW_TILES = 0x40000000
 
 OK = 0
 #: Status names of abi.h.
@@ -217,6 +224,31 @@ def _tensors(entries: Sequence[PlacedTensor | None], keep: list[Any]) -> Any:
     return pointers
 
 
+def tiles_here() -> str:
+    """What a verdict's `place` says of the machine's tiles, where a text can use them."""
+    return "amx" if tile_flag() else "none"
+
+
+@functools.cache
+def tile_flag() -> int:
+    """OW_TILES of pairs.h where this process may use the processor's tiles, else 0.  Asks Linux once, as the runtime
+    does; before /proc is out of reach."""
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return 0
+    try:
+        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
+            features = next((line.split() for line in file if line.startswith("flags")), [])
+    except OSError:
+        return 0
+    if not {"amx_tile", "amx_bf16"} <= set(features):
+        return 0
+    arch_prctl, request, tile_data = 158, 0x1023, 18
+    granted = ctypes.CDLL(None).syscall(
+        ctypes.c_long(arch_prctl), ctypes.c_long(request), ctypes.c_long(tile_data)
+    )
+    return OW_TILES if granted == 0 else 0
+
+
 def build_call(
     inputs: Sequence[PlacedTensor | None],
     outputs: Sequence[PlacedTensor | None],
@@ -227,9 +259,11 @@ def build_call(
     parallel: int = 0,
     threads: int = 1,
     flags: int = 0,
+    tiles: bool = True,
     version: int = ABI,
 ) -> Call:
-    """One call.  `workspace` is (address, bytes), `parallel` the address of an `OwParallelFor` or 0."""
+    """One call.  `workspace` is (address, bytes), `parallel` the address of an `OwParallelFor` or 0; `tiles`: the
+    kernel may use the processor's, where there are any."""
     keep: list[Any] = []
     values = (OwAttr * max(len(attrs), 1))()
     for k, attr in enumerate(attrs):
@@ -258,7 +292,7 @@ def build_call(
         error=ctypes.pointer(error),
         parallel=parallel or None,
         max_threads=threads,
-        flags=flags,
+        flags=flags | (tile_flag() if tiles else 0),
     )
     keep += [values, lens]
     return Call(raw, error, shapes, keep)

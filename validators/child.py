@@ -184,6 +184,7 @@ def main() -> None:
     requests, replies, arena = config["requests"], config["replies"], config["arena"]
     limits, scratch = confine.Limits(**config["limits"]), config["scratch"]
     confine.die_with_parent()
+    abi.tile_flag()  # while /proc/cpuinfo can be read
     os.chdir(scratch)
     spaces = (
         confine.enter_namespaces(scratch, (requests, replies, arena))

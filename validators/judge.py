@@ -17,6 +17,7 @@ from ..generator.bound import BindKey, KernelText
 from ..generator.errors import EXIT_MACHINE, OpwrightError, did_you_mean
 from ..generator.spec import OpSpec
 from ..generator.types import DType
+from .abi import tiles_here
 from .candidate import CandidateSource
 from .case_model import CaseReport
 from .cases import build_case, make_cases
@@ -98,6 +99,8 @@ def judge(
         level = box.level
     missing = tuple(sorted(level.missing)) if level is not None else ()
     session.place["compiler"] = toolchain.find_compiler().version
+    if any('"opwright/pairs.h"' in t.source for t in (*texts, *grads.values())):
+        session.place["tiles"] = tiles_here()
     return Verdict(
         spec.op,
         spec.meaning_hash(),

@@ -20,6 +20,7 @@ from ..generator.errors import OpwrightError, SpecError, did_you_mean, raise_tog
 from ..generator.spec import AtenEntry, OpSpec, Registry, load_spec
 from ..generator.spec_model import MapTarget
 from ..validators import evidence
+from ..validators.abi import tiles_here
 from ..validators.evidence import Evidence, Freshness, Proof
 from ..validators.verdict import AUTHOR_ONLY
 from .config import Config, find
@@ -215,7 +216,10 @@ class Workbench:
         """What the evidence says of the spec's meaning; with a dialect, and its text's hash, of those too."""
         found = self.evidence(spec.op)
         if dialect is not None or found is None:
-            return evidence.freshness(found, meaning=spec.meaning_hash(), dialect=dialect or "", text=text)
+            place = {"tiles": tiles_here()}
+            return evidence.freshness(
+                found, meaning=spec.meaning_hash(), dialect=dialect or "", text=text, place=place
+            )
         if found.meaning != spec.meaning_hash():
             return Freshness(evidence.STALE, "the meaning has changed")
         return Freshness(evidence.FRESH)

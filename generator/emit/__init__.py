@@ -30,6 +30,8 @@ __all__ = ["ARCHITECTURES", "HEADER", "ByHand", "CudaText", "emit", "emit_cuda",
 HEADER = '#include "opwright/kernel.h"\n'
 #: Of texts with contractions.
 GEMM_HEADER = '#include "opwright/gemm.h"\n'
+#: Of texts with contractions by pairs of bf16.
+PAIRS_HEADER = '#include "opwright/pairs.h"\n'
 #: Headers that only texts which call one of their helpers include.
 _HELPERS = {
     name: re.compile(rf"\bowk_(?:{'|'.join(sorted(functions))})_")
@@ -66,18 +68,24 @@ def emit(op: BoundOp, dialect: str, by_hand: ByHand | None = None) -> KernelText
         body = print_cpu(lower(op, "cpu"), dialect, _PLACEHOLDER)
     else:
         body = print_with_body(op, dialect, _PLACEHOLDER, by_hand)
-    contracts = "owk_gemm_tile" in body
+    pairs = "owk_pairs_tile" in body
+    contracts = pairs or "owk_gemm_tile" in body
     helpers = tuple(name for name, called in _HELPERS.items() if called.search(body))
     headers = (
         "scalar.h",
         "vmath.h",
         "kernel.h",
         *(("gemm.h",) if contracts else ()),
+        *(("pairs.h",) if pairs else ()),
         *helpers,
     )
     symbol = symbol_of(body, dialect, headers)
     head = f"// {op.name}  [{op.key.show()}]  {dialect}\n"
-    more = (GEMM_HEADER if contracts else "") + "".join(_INCLUDES[h] for h in helpers)
+    more = (
+        (GEMM_HEADER if contracts else "")
+        + (PAIRS_HEADER if pairs else "")
+        + "".join(_INCLUDES[h] for h in helpers)
+    )
     text = head + HEADER + more + "\n" + body.replace(_PLACEHOLDER, symbol)
     return KernelText(symbol, text, table_row(op, symbol, dialect), dialect)
 
@@ -106,7 +114,7 @@ def emit_cuda(op: BoundOp, arch: str) -> CudaText:
 def emit_unit(texts: Iterable[KernelText]) -> str:
     """Many kernels in one translation unit; each symbol once."""
     texts = list(texts)
-    optional = (GEMM_HEADER, *_INCLUDES.values())
+    optional = (GEMM_HEADER, PAIRS_HEADER, *_INCLUDES.values())
     more = (h for h in optional if any(h in t.source for t in texts))
     out = [HEADER + "".join(more)]
     seen: set[str] = set()

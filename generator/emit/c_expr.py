@@ -147,6 +147,8 @@ class CExpr:
 
     #: Whether a product that is added becomes one fma.
     fma = True
+    #: Whether sums of products of bf16 go by pairs.h.
+    pairs = False
 
     def __init__(self, program: LoopProgram) -> None:
         self.p = program

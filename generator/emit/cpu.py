@@ -29,13 +29,19 @@ class Cpu(CLike):
             super()._statement(s)
 
 
+class CpuTiles(Cpu):
+    """Where there may be tiles for bf16; the caller of a kernel says so."""
+
+    pairs = True
+
+
 class CpuPortable(Cpu):
     """For machines without fma, where the builtin would be a call."""
 
     fma = False
 
 
-DIALECTS: dict[str, type[Cpu]] = {"cpu-avx512": Cpu, "cpu-avx2": Cpu, "cpu-portable": CpuPortable}
+DIALECTS: dict[str, type[Cpu]] = {"cpu-avx512": CpuTiles, "cpu-avx2": Cpu, "cpu-portable": CpuPortable}
 
 
 def print_cpu(p: LoopProgram, dialect: str, symbol: str) -> str:

@@ -16,7 +16,7 @@ from ..types import DType
 from .c_expr import compute_dtype, compute_type, storage_type
 from .c_like import CLike
 
-__all__ = ["launch", "tasks"]
+__all__ = ["by_pairs", "inside", "launch", "plan_type", "room", "tasks"]
 
 
 def tasks(c: CLike, n: Nest) -> None:
@@ -51,10 +51,11 @@ def inside(c: CLike, k: Contract) -> None:
         c.line(f"{ctype}* const scratch = ({ctype}*)(e.rows + thread * e.row_bytes + e.g{k.id}_at);")
         _factor(c, "left", k.left, k.dtype)
         _factor(c, "right", k.right, k.dtype)
-        c.line("OwkGemm gemm;")
+        c.line(f"{plan_type(c, k)} gemm;")
+        tiles = f", e.g{k.id}.tiles" if by_pairs(c, k) else ""
         c.line(
-            f"owk_gemm_plan<{ctype}>(gemm, 1, {c.expr(k.limit)}, e.w{k.columns.id}.total, "
-            f"e.w{k.left.walk.id}.total, 1);"
+            f"{_cut(c, k)}(gemm, 1, {c.expr(k.limit)}, e.w{k.columns.id}.total, "
+            f"e.w{k.left.walk.id}.total, 1{tiles});"
         )
         with c.indented("for (int64_t task = 0; task < gemm.down * gemm.across; ++task) {", skip="continue;"):
             c.line("OwkTile tile = owk_tile(gemm, task);")
@@ -66,10 +67,12 @@ def inside(c: CLike, k: Contract) -> None:
 def _sums(c: CLike, k: Contract, plan: str) -> None:
     ctype = compute_type(k.dtype)
     c.line("int64_t sums_stride;")
-    kind = f"{ctype}, true" if k.inside else ctype
-    c.line(
-        f"const {ctype}* const sums = owk_gemm_tile<{kind}>({plan}, tile, left, right, scratch, &sums_stride);"
-    )
+    sparse = ["true"] if k.inside else []
+    if by_pairs(c, k):
+        tile = f"owk_pairs_tile<{', '.join(sparse)}>"
+    else:
+        tile = f"owk_gemm_tile<{', '.join([ctype, *sparse])}>"
+    c.line(f"const {ctype}* const sums = {tile}({plan}, tile, left, right, scratch, &sums_stride);")
     _epilogue(c, k)
 
 
@@ -78,12 +81,39 @@ def launch(c: CLike, n: Nest, k: Contract, name: str) -> None:
     c.host = True
     rows, columns, terms = k.epilogue.id, k.columns.id, k.left.walk.id
     g = f"e.g{k.id}"
+    tiles = f", {g}.tiles" if by_pairs(c, k) else ""
     c.line(
-        f"owk_gemm_plan<{compute_type(k.dtype)}>({g}, e.w{n.walk.id}.total, e.w{rows}.total, e.w{columns}.total, "
-        f"e.w{terms}.total, c->max_threads);"
+        f"{_cut(c, k)}({g}, e.w{n.walk.id}.total, e.w{rows}.total, e.w{columns}.total, "
+        f"e.w{terms}.total, c->max_threads{tiles});"
     )
     c.line(f"owk_parallel(c, e.w{n.walk.id}.total * {g}.down * {g}.across, owk_gemm_work({g}), {name}, &e);")
     c.host = False
+
+
+def by_pairs(c: CLike, k: Contract) -> bool:
+    """Whether the dialect has tiles for this: a factor of bf16 and another, or one of f32 (pairs.h)."""
+    kinds = {_kind(k.left, k.dtype), _kind(k.right, k.dtype)}
+    return c.pairs and k.dtype is DType.F32 and DType.BF16 in kinds and kinds <= {DType.BF16, DType.F32}
+
+
+def _kind(f: Factor, dtype: DType) -> DType | None:
+    """What the elements of a factor are: as they lie in memory, or as the text computes them."""
+    x = _bare(f.value) if f.window else _plain(f, dtype)
+    return x.dtype if x is not None else dtype
+
+
+def plan_type(c: CLike, k: Contract) -> str:
+    """The type of a contraction's plan."""
+    return "OwkPairs" if by_pairs(c, k) else "OwkGemm"
+
+
+def room(c: CLike, k: Contract) -> str:
+    """The function that says how much scratch memory a contraction's tile needs."""
+    return "owk_pairs_bytes" if by_pairs(c, k) else f"owk_gemm_bytes<{compute_type(k.dtype)}>"
+
+
+def _cut(c: CLike, k: Contract) -> str:
+    return "owk_pairs_plan" if by_pairs(c, k) else f"owk_gemm_plan<{compute_type(k.dtype)}>"
 
 
 def _bare(x: Expr) -> Expr:

@@ -6,8 +6,8 @@ Printed once per kernel as `bind`, for the three entry points of abi.h.  Three f
   prologue_shapes.py   the dims of a call: ranks, where each dim lies, extents
   prologue.py          `Env` and `bind` as text: attributes, rules and affine indices, strides, outputs, workspace
 
-May import: expr, types, bound, loops, errors, c_expr, the `prologue_*` modules.  To add a kind of attribute: a case in
-`attrs`.
+May import: expr, types, bound, loops, errors, c_expr, gemm, the `prologue_*` modules.  To add a kind of attribute: a
+case in `attrs`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ..expr import Bin, Call, Expr, Fold, Name, Num, Star, Un
 from ..loops import HostCheck, Walk
 from ..types import DType
 from .c_expr import compute_type, storage_type
+from .gemm import by_pairs, plan_type, room
 from .prologue_names import walks
 from .prologue_shapes import Shapes
 
@@ -41,7 +42,7 @@ class Prologue(Shapes):
             elif b.scope == "thread":
                 out.append(f"int64_t {n}_at;")
         for k in self.p.contracts:
-            out += [f"OwkGemm g{k.id};", f"int64_t g{k.id}_at;"]
+            out += [f"{plan_type(self.c, k)} g{k.id};", f"int64_t g{k.id}_at;"]
         if self.per_thread():
             out.append("char* rows;")
         out.append("int64_t shared_bytes, row_bytes;")
@@ -339,7 +340,9 @@ class Prologue(Shapes):
         for s in self.p.contracts:
             extents = ", ".join(self.expr(x) for x in s.extents)
             line(f"e.g{s.id}_at = e.row_bytes;")
-            line(f"e.row_bytes += owk_gemm_bytes<{compute_type(s.dtype)}>({extents});")
+            line(f"e.row_bytes += {room(self.c, s)}({extents});")
+            if by_pairs(self.c, s):
+                line(f"e.g{s.id}.tiles = owk_may_tile(c);")
         if self.c.wide:
             line("e.columns = owk_column_rows(e.row_bytes);")
             line("e.row_bytes *= e.columns;")

@@ -5,6 +5,7 @@
 
 #include "allocator.h"
 #include "threads.h"
+#include "tiles.h"
 
 namespace ow {
 
@@ -360,6 +361,7 @@ void Dispatcher::run(const OpEntry& op, const Kernel& kernel, const Invocation& 
   OwError error{OW_OK, -1, -1, -1, 0, 0};
   ThreadPool& pool = ThreadPool::instance();
   OwCall c{};
+  c.flags = tile_flag();
   c.abi = OW_ABI;
   c.n_in = static_cast<int32_t>(n_in);
   c.n_out = static_cast<int32_t>(n_out);

@@ -4,6 +4,7 @@
 #include "allocator.h"
 #include "program.h"
 #include "threads.h"
+#include "tiles.h"
 
 namespace ow {
 
@@ -267,7 +268,7 @@ void Binding::prepare(const Program& p, const Program::Node& node) {
   c.call.parallel = ThreadPool::entry;
   c.call.pool = &pool;
   c.call.max_threads = pool.threads();
-  c.call.flags = node.inplace;
+  c.call.flags = node.inplace | tile_flag();
   c.error = OwError{OW_OK, -1, -1, -1, 0, 0};
 
   // Converted copies and unread outputs are dense; their strides lie here.

@@ -6,6 +6,7 @@
 
 #include "allocator.h"
 #include "threads.h"
+#include "tiles.h"
 
 namespace owpy {
 
@@ -373,7 +374,7 @@ PyObject* ShortCalls::call(PyObject* const* args, Py_ssize_t n, PyObject* kwname
   c.list_len = nullptr;
   c.shapes = nullptr;
   c.stream = nullptr;
-  c.flags = 0;
+  c.flags = ow::tile_flag();
   c.abi = OW_ABI;
   c.n_in = n_in_;
   c.n_out = 1;

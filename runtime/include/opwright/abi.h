@@ -99,7 +99,8 @@ typedef struct {
   OwParallelFor parallel; /* null: run on the calling thread */
   void* pool;
   int32_t max_threads; /* >= 1 */
-  int32_t flags;       /* OW_INPLACE_k: bit k set when output k is the in-place twin of its declared input */
+  int32_t flags;       /* OW_INPLACE_k: bit k set when output k is the in-place twin of its declared input;
+                          OW_TILES (pairs.h): the process may use the processor's tiles */
 } OwCall;
 
 typedef int32_t (*OwKernel)(const OwCall*);

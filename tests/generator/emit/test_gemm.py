@@ -167,6 +167,13 @@ def add_cases() -> None:
                 v[keys - 1, 3] = np.inf if what == "inf" else np.nan
             y, top = (t.astype(np.float32) for t in masked(q, k, v))
             case(f"masked {rows} {keys} {what}", MASKED, {"q": q, "k": k, "v": v}, {}, y, top)
+            half = {n: x.astype(NP["bf16"]) for n, x in (("q", q), ("k", k), ("v", v))}
+            case(f"masked {rows} {keys} {what} bf16", MASKED, half, {}, y, top)
+    # pieces of terms, and sums that begin anew
+    for m, n, k in [(5, 70, 2100), (20, 40, 1030), (3, 18, 16500)]:
+        a, b, c = (ints(*s, dtype="bf16", high=2) for s in ((m, k), (n, k), (n,)))
+        want = np.maximum(wide(a) @ wide(b).T + wide(c), 0).astype(np.float32)
+        case(f"long {m}x{n}x{k}", LINEAR, {"x": a, "w": b, "c": c}, {}, want)
 
 
 add_cases()
@@ -192,6 +199,41 @@ def test_bits_do_not_depend_on_threads(spec: str) -> None:
     alone = one.run(made)
     for threads in (2, 3, 8):
         assert alone[0].tobytes() == one.run(made, threads=threads)[0].tobytes()
+
+
+@pytest.mark.parametrize("rows", [4, 40])
+def test_small_numbers_are_not_flushed_and_change_no_bit_beside_them(rows: int) -> None:
+    """Tiles take subnormal numbers for 0 (pairs.h, Note [Nothing is flushed])."""
+    a, b = rng.standard_normal((rows, 70)), rng.standard_normal((50, 70))
+    a[-1] *= 2.0**-131  # subnormal itself,
+    a[-2] *= 2.0**-80  # and in products with
+    b[3] *= 2.0**-60
+    a, b = a.astype(NP["bf16"]), b.astype(NP["bf16"])
+    zero = np.zeros(50, NP["bf16"])
+    whole, part = (Case(LINEAR, {"x": x, "w": b, "c": zero}, {}, []) for x in (a, a[:-2]))
+    one = Bench([whole, part], "small")
+    got, alone = one.run(whole)[0], one.run(part)[0]
+    want = np.maximum(wide(a) @ wide(b).T, 0)
+    size = np.abs(wide(a)) @ np.abs(wide(b)).T
+    assert (np.abs(got - want) <= 1e-6 * size + 70 * 2.0**-149).all()
+    assert (got[-2:] > 0).any(axis=1).all()
+    assert got[:-2].tobytes() == alone.tobytes()
+
+
+def test_weights_in_f32_keep_all_their_bits() -> None:
+    """A factor in f32 goes through tiles in three parts."""
+    q, k, v = (rng.standard_normal((1, 2, n, 64)).astype(NP["bf16"]) for n in (70, 1100, 1100))
+    s = np.einsum("bhie,bhje->bhij", wide(q), wide(k)) * 64**-0.5
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    want = np.einsum("bhij,bhjf->bhif", e / e.sum(axis=-1, keepdims=True), wide(v))
+    made = Case(
+        specs.ATTENTION.replace("T[*B, H, L, F]", "A[*B, H, L, F]").replace("T(", "A("),
+        {"q": q, "k": k, "v": v},
+        {"causal": False},
+        [],
+    )
+    got = Bench([made], "weights").run(made)[0]
+    assert np.abs(got - want).max() < 2e-6
 
 
 def test_attention_agrees_with_numpy_beyond_one_block_of_rows() -> None:
