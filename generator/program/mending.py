@@ -5,7 +5,8 @@
 
 A field that a class does not declare is looked for in the configurations beside it, then among what its name means
 (`shrink.meant`); one that holds nothing gets what its name and its type mean; a dictionary that has no entry for a
-kind of layer gets what it says of all layers; two fields that must agree get one value.
+kind of layer gets what it says of all layers; a tuple that is added to a list becomes one; two fields that
+must agree get one value.
 
 May import: shrink (transformers' objects are used through what all configurations have).  To read another complaint:
 a branch in `asked`.
@@ -67,7 +68,9 @@ def asked(error: BaseException, config: Any) -> Iterator[Change]:
         for owner, field in reads:
             owner = next((c for c in _all(owner) if hasattr(c, field)), owner)
             value = getattr(owner, field, None)
-            if value is None:
+            if isinstance(value, tuple) and "tuple" in str(error) and "list" in str(error):
+                yield Change(type(owner), field, list(value))
+            elif value is None:
                 guess = _filled(field, owner, config)
                 if guess is not None:
                     yield Change(type(owner), field, guess)
@@ -147,13 +150,14 @@ def absent(error: BaseException) -> list[str]:
         for node in ast.walk(_expression(frame.f_code.co_filename, spot)):
             match node:
                 case ast.Name(id=name) if k == 0:
-                    found = name
+                    found = [name]
                 case ast.keyword(arg=str(arg), value=ast.Name(id=name)) if arg in passed:
-                    found = name
+                    found = [name]
+                case ast.Call(args=given) if k > 0 and passed:
+                    found = [x.id for x in given if isinstance(x, ast.Name)]
                 case _:
                     continue
-            if frame.f_locals.get(found, ...) is None and found not in out:
-                out.append(found)
+            out += [n for n in found if frame.f_locals.get(n, ...) is None and n not in out]
         passed |= {n for n in out if frame.f_locals.get(n, ...) is None}
     return out
 

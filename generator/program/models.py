@@ -33,8 +33,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ..errors import MachineError, OpwrightError, Place, did_you_mean
-from . import geometry, mending, placeholders
+from . import geometry, mending, parts, placeholders
 from . import torch_compat as compat
+from .described import Said, described
 from .shrink import Sizes, attempts
 
 __all__ = ["Model", "TargetError", "load", "model_types", "rescale"]
@@ -331,26 +332,68 @@ def model_classes(model_type: str) -> list[tuple[str, str]]:
     return out
 
 
-def _of_module(config_class: Any) -> list[tuple[str, Any]]:
-    """What is built from a configuration that no task names (a part of a larger model): the classes beside it that
-    take it, those with a head first, then what the module comes to last."""
-    home = config_class.__module__.replace(".configuration_", ".modeling_")
-    if home == config_class.__module__ or importlib.util.find_spec(home) is None:
-        return []
-    module = importlib.import_module(home)
-    own = [
-        c
-        for c in vars(module).values()
-        if inspect.isclass(c)
-        and c.__module__ == home
-        and getattr(c, "config_class", None) is config_class
-        and "forward" in vars(c)
-    ]
-    own.reverse()
-    return [("BASE", c) for c in sorted(own, key=lambda c: "For" not in c.__name__)]
-
-
 def _from_transformers(model_type: str, seed: int) -> Model:
+    """The model of a type, by inputs that its own names suggest; where none are taken and it is a part of another,
+    by what that gives it."""
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    known = model_type in model_types()
+    plain = known and not model_classes(model_type)
+    if plain and not any(parts.is_model(c) for _, c in parts.classes(CONFIG_MAPPING[model_type])):
+        return _as_a_part(model_type, seed) or _by_itself(model_type, seed)
+    try:
+        return _by_itself(model_type, seed)
+    except TargetError:
+        found = _as_a_part(model_type, seed) if known else None
+        if found is None:
+            raise
+        return found
+
+
+def _as_a_part(model_type: str, seed: int) -> Model | None:
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING, CONFIG_MAPPING_NAMES
+
+    config_class = CONFIG_MAPPING[model_type]
+    for owner in parts.owners(config_class, CONFIG_MAPPING_NAMES):
+        try:
+            whole = _by_itself(owner, seed)
+            found = parts.within(whole.module, config_class, whole.kwargs)
+            found = found or parts.within(whole.module, config_class, _more(whole.module, whole.kwargs, seed))
+        except Exception:  # the owner has faults of its own
+            continue
+        if found is None:
+            continue
+        part, inputs = found
+        if not hasattr(part, "config"):
+            part.config = whole.module.config
+        also = [n for n, x in inputs.items() if isinstance(x, parts.CONSTANTS)]
+        try:
+            with compat.require_torch().no_grad(), compat.quiet():
+                part(**inputs)
+            module, inputs, given = geometry.placed(part.eval(), inputs, also)
+        except Exception:
+            continue
+        meta = {
+            **{k: v for k, v in whole.meta.items() if k not in ("given", "placeholders")},
+            "model_class": type(part).__name__,
+            "task": "PART",
+            "config_class": config_class.__name__,
+            "part_of": owner,
+            "inputs": _said(inputs),
+        }
+        return Model(
+            model_type,
+            f"transformers:{model_type}",
+            module,
+            (),
+            inputs,
+            meta | ({"given": given} if given else {}),
+            fixed=frozenset(inputs if any(map(geometry.is_geometry, given)) else ()),
+        )
+    return None
+
+
+def _by_itself(model_type: str, seed: int) -> Model:
     transformers = _transformers()
     torch = compat.require_torch()
     known = model_types()
@@ -367,7 +410,7 @@ def _from_transformers(model_type: str, seed: int) -> Model:
         (task, found)
         for task, name in model_classes(model_type)
         if (found := getattr(transformers, name, None)) is not None
-    ] or _of_module(config_class)
+    ] or parts.classes(config_class)
     reasons: list[str] = []  # why none was built, and what those that were built said of their inputs
     ran: list[str] = []
     lacking: list[tuple[str, str]] = []
@@ -413,7 +456,7 @@ def _from_transformers(model_type: str, seed: int) -> Model:
             "config_class": config_class.__name__,
             "kwargs": _plain(kwargs),
             "construct": CONSTRUCT,
-            "inputs": {k: [list(v.shape), str(v.dtype).removeprefix("torch.")] for k, v in inputs.items()},
+            "inputs": _said(inputs),
             "transformers": transformers.__version__,
         }
         meta |= ({"given": given} if given else {}) | ({"placeholders": stand} if stand else {})
@@ -433,6 +476,11 @@ def _from_transformers(model_type: str, seed: int) -> Model:
         raise TargetError(
             f"`{model_type}` needs {needed}, which is not installed", hint="install it, then try again"
         )
+    if not reasons and not ran and classes:
+        raise TargetError(
+            f"transformers cannot make the configuration of `{model_type}`: {_refusal(config_class)}",
+            hint="write a file.py:function that builds the model",
+        )
     if not reasons and not ran:
         raise TargetError(
             f"transformers has no model class for `{model_type}`",
@@ -442,6 +490,25 @@ def _from_transformers(model_type: str, seed: int) -> Model:
         f"no tiny `{model_type}` could be built and run: {ran[0] if ran else reasons[0]}",
         hint="write a file.py:function that returns (module, args, kwargs)",
     )
+
+
+def _refusal(config_class: Any) -> str:
+    """What a configuration says of its own defaults."""
+    try:
+        config_class()
+    except Exception as e:
+        return _line(e)
+    return "no field of it can be made smaller"
+
+
+def _said(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Inputs as a record says them: [extents, dtype] by name."""
+    return {
+        k: [list(x.shape), str(x.dtype).removeprefix("torch.")]
+        if hasattr(x, "dtype")
+        else [[list(t.shape), str(t.dtype).removeprefix("torch.")] for t in compat.tensors_of(x)]
+        for k, x in inputs.items()
+    }
 
 
 _Try: TypeAlias = "tuple[Mapping[str, Any], tuple[str, Any]]"
@@ -531,7 +598,9 @@ def _accepted(
 def _seen(module: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     """The inputs; with masks that leave out what they name, where nothing comes of ones that name all."""
     torch = compat.require_torch()
-    masks = {n: x == 0 for n, x in inputs.items() if n.endswith("mask") and x.dtype is torch.bool}
+    masks = {
+        n: x == 0 for n, x in inputs.items() if n.endswith("mask") and getattr(x, "dtype", None) is torch.bool
+    }
 
     def dead(given: Mapping[str, Any]) -> bool:
         with torch.no_grad(), compat.quiet():
@@ -565,14 +634,32 @@ def _with(module: Any, inputs: Mapping[str, Any], more: Sequence[str], seed: int
     """The inputs, and these."""
     config = module.config
     generator = compat.require_torch().Generator().manual_seed(seed + 1)
-    known = _shapes(config)
+    known, said = _shapes(config), described(module.forward, partial(_first, config))
     made: dict[str, Any] = {}
     for name in more:
         shapes = known.get(name) or _like(name, config)
-        if not shapes:
+        if shapes:
+            made[name] = _draw(name, shapes[0], config, generator)
+        elif name in said:
+            made[name] = _draw_said(name, said[name], config, generator)
+        else:
             return []
-        made[name] = _draw(name, shapes[0], config, generator)
     return [{**inputs, **made}]
+
+
+def _more(module: Any, inputs: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """The inputs, and all others of known shapes that the module takes beside them."""
+    out = dict(inputs)
+    known = _shapes(module.config)
+    for name in inspect.signature(module.forward).parameters:
+        for tried in _with(module, out, [name], seed) if name in known and name not in out else ():
+            try:
+                with compat.require_torch().no_grad(), compat.quiet():
+                    module(**tried)
+            except Exception:
+                continue
+            out = tried
+    return out
 
 
 def _text_alone(
@@ -606,6 +693,8 @@ _MISFITS = tuple(
 )
 
 
+#: An input that is made longer has at most so many elements.
+_LONGEST = 1 << 20
 #: So many wants of one model are met.
 _MOST_WANTS = 50
 #: How a model says what a length must be a multiple of.
@@ -636,6 +725,42 @@ def _with_places(inputs: Mapping[str, Any], values: int, places: int) -> list[di
     return out
 
 
+#: How PyTorch says that a window is wider than what it slides over.
+_SHORT = re.compile(r"Kernel size can't be greater than actual input size|smaller than kernel size")
+#: How PyTorch says that a layer of sounds or images was given integers.
+_SOUND = re.compile(r"expected scalar type Long but found Float|Input type \((long|int)")
+#: Integers that are words, and masks.
+_WORDS = re.compile(r"_ids$|mask$")
+#: How PyTorch says that there is a layer for each of so many positions.
+_FEW = re.compile(r"^index (\d+) is out of range$")
+
+
+def _longer(inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The inputs with numbers that are four times as long, along the axes that windows slide over."""
+    floats = [n for n, x in inputs.items() if x.is_floating_point() and 2 <= x.dim() <= 4]
+    out = []
+    for name in floats:
+        x = inputs[name]
+        for axis in (-1,) if x.dim() < 4 else (-1, -2):
+            x = _at_extent(x, axis, 4 * x.shape[axis])
+        if x.numel() <= _LONGEST:
+            out.append({**inputs, name: x})
+    return out
+
+
+def _shorter(inputs: Mapping[str, Any], most: int) -> list[dict[str, Any]]:
+    """The inputs with texts of at most so many positions."""
+    ids = next((x for x in inputs.values() if x.dim() == 2 and not x.is_floating_point()), None)
+    if ids is None:
+        return []
+    length = ids.shape[1]
+    return [
+        {n: x[:, :k] if x.dim() > 1 and x.shape[1] == length else x for n, x in inputs.items()}
+        for k in (most, most + 1)  # the last is the first tried
+        if 0 < k < length
+    ]
+
+
 def _misfits(text: str, inputs: Mapping[str, Any]) -> Iterator[tuple[int, int, int]]:
     """(axis, extent, wanted extent) by what an error says."""
     for axis, said in _MISFITS:
@@ -664,10 +789,14 @@ def _at_extent(x: Any, axis: int, wanted: int) -> Any:
     torch = compat.require_torch()
     shape = list(x.shape)
     now, shape[axis] = shape[axis], wanted
-    generator = torch.Generator().manual_seed(now)
+    generator = _generator(now)
     if x.is_floating_point():
         return torch.randn(shape, generator=generator)
     return torch.randint(int(x.min()), int(x.max()) + 1, shape, generator=generator, dtype=x.dtype)
+
+
+def _generator(seed: int) -> Any:
+    return compat.require_torch().Generator().manual_seed(seed)
 
 
 class _Tried:
@@ -699,6 +828,13 @@ class _Tried:
         if "index out of range" in text:  # kinds of things, which are fewer than words
             few = {n: x % 2 for n, x in inputs.items() if x.dtype is torch.int64 and _KINDS.search(n)}
             return [dict(inputs) | few] if any(bool((inputs[n] > 1).any()) for n in few) else []
+        if _SHORT.search(text):
+            return _longer(inputs)
+        if _SOUND.search(text):  # a waveform under a name that says nothing
+            plain = [n for n, x in inputs.items() if x.dtype is torch.int64 and not _WORDS.search(n)]
+            return [{**inputs, n: torch.randn(BATCH, 4000, generator=_generator(0))} for n in plain]
+        if isinstance(error, IndexError) and (found := _FEW.search(text)):
+            return _shorter(inputs, int(found[1]))
         if "boolean mask" in text:
             return [{n: x.bool() if n.endswith("mask") else x for n, x in inputs.items()}]
         for axis, now, wanted in _misfits(text, inputs):
@@ -730,8 +866,7 @@ def holding_masks(model: Model) -> Model | None:
     if model.args or not masks or len(masks) == len(model.kwargs) or not hasattr(model.module, "config"):
         return None
     module, inputs, given = geometry.placed(model.module, model.kwargs, masks)
-    said = {k: [list(v.shape), str(v.dtype).removeprefix("torch.")] for k, v in inputs.items()}
-    meta = {**model.meta, "inputs": said, "given": {**model.meta.get("given", {}), **given}}
+    meta = {**model.meta, "inputs": _said(inputs), "given": {**model.meta.get("given", {}), **given}}
     return replace(model, module=module, kwargs=inputs, meta=meta, fixed=frozenset(inputs), plain=None)
 
 
@@ -794,6 +929,13 @@ def _count(model_class: Any, config: Any) -> int:
 
 
 def _build(model_class: Any, config: Any) -> Any:
+    if not parts.is_model(model_class):
+        for name, value in CONSTRUCT.items():
+            setattr(config, f"_{name}", value)
+        module = model_class(config)
+        if not hasattr(module, "config"):
+            module.config = config
+        return module
     again = copy.deepcopy(config)
     try:
         return model_class._from_config(config, **CONSTRUCT)
@@ -850,12 +992,15 @@ def _inputs(module: Any, seed: int) -> Iterator[dict[str, Any]]:
         for p in inspect.signature(module.forward).parameters.values()
         if p.default is inspect.Parameter.empty and p.kind is p.POSITIONAL_OR_KEYWORD
     ]
+    said = described(module.forward, partial(_first, config))
     if f"{main}_mask" in names and main in makers:
         makers.setdefault(f"{main}_mask", [])
     for name in required:
         packed = any(n.endswith("grid_thw") for n in required) and not geometry.is_geometry(name)
         if packed or name not in makers:
             shapes = _packed(config) if packed else _like(name, config)
+            if not shapes and name in said:
+                makers[name] = [partial(_draw_said, name, said[name], config, generator)]
             makers |= {name: [partial(_draw, name, s, config, generator) for s in shapes]} if shapes else {}
     if "states" in names:  # of a decision: masked by its steps
         steps = (BATCH, TARGET_SEQUENCE)
@@ -958,7 +1103,7 @@ _LIKENESS = (
 
 def _like(name: str, config: Any) -> list[tuple[int, ...]]:
     """Shapes for a required input that `_shapes` does not name."""
-    if re.search(r"(hidden_states|embeds|embeddings|latents?|queries|features)$", name):
+    if re.search(r"(hidden_states?|embeds|embeddings|latents?|queries|features)$", name):
         width = _first(config, "hidden_size", "d_model", "embed_dim", "hidden_dim")
         width = width if isinstance(width, int) else 64
         if "latent" in name:  # what a sound is made of, channel by channel
@@ -1036,6 +1181,7 @@ def _shapes(config: Any) -> dict[str, list[tuple[int, ...]]]:
     past = context + max(_first(config, "lags_sequence") or [0])
     series, times = _first(config, "input_size"), _first(config, "num_time_features") or 1
     series = (series,) if isinstance(series, int) and series > 1 else ()
+    tiles = _first(config, "max_num_tiles") or 1
     books = _first(config, "num_codebooks")  # a text token and one of each codebook at every step
     spoken = _first(config, "num_codebooks", "num_channels")  # what a decoder of sound says at every step
     return {
@@ -1054,6 +1200,8 @@ def _shapes(config: Any) -> dict[str, list[tuple[int, ...]]]:
         + [(b, channels, *x) for x in sides]
         + ([(b * video, channels, *x) for x in sides] if frames_of else clips)
         + [(b, 2, channels, *x) for x in sides]  # two that are matched
+        + [(b, 1, channels, *x) for x in sides[:1]]  # each text with its image
+        + ([(b, 1, tiles, channels, *x) for x in sides[:1]] if tiles > 1 else [])
         + [(b, s, channels * 16 * 16)],
         "pixel_values_videos": [(1, video, channels, *x) for x in sides],
         "pixel_mask": [(b, *x) for x in sides],
@@ -1067,6 +1215,12 @@ def _shapes(config: Any) -> dict[str, list[tuple[int, ...]]]:
         "freq": [(b, 1)],
         "token_type_ids": [(b, s)],
         "bbox": [(b, s, 4)],
+        "input_points": [(b, 1, 2, 2)],  # what is to be cut out of an image, one thing each
+        "input_labels": [(b, 1, 2)],
+        "input_boxes": [(b, 1, 4)],
+        "input_boxes_labels": [(b, 1)],
+        "aspect_ratio_ids": [(b, 1)],  # how an image was cut into tiles
+        "aspect_ratio_mask": [(b, 1, tiles)],
         "states": [(b, t, _first(config, "state_dim") or 17)],
         "actions": [(b, t, _first(config, "act_dim") or 4)],
         "rewards": [(b, t, 1)],
@@ -1102,11 +1256,26 @@ def _draw(name: str, shape: tuple[int, ...], config: Any, generator: Any) -> Any
         return torch.full(shape, 4, dtype=torch.int64)
     if name in ("token_type_ids", "freq"):
         return torch.zeros(shape, dtype=torch.int64)
+    if re.search(r"^input_(boxes_)?labels$", name):  # whether a point belongs to it
+        return torch.randint(0, 2, shape, generator=generator)
+    if name == "aspect_ratio_ids":  # 0 is no image
+        return torch.ones(shape, dtype=torch.int64)
     if name == "timesteps":
         return torch.arange(shape[-1]).expand(shape).contiguous()
     if re.search(r"(_ids|_tokens|_codes)$|(^|_)inputs$", name):
         return torch.randint(3, max(_smallest_vocabulary(config), 4), shape, generator=generator)
     return torch.randn(shape, generator=generator)
+
+
+def _draw_said(name: str, said: Said, config: Any, generator: Any) -> Any:
+    """An input of a shape that its documentation says."""
+    torch = compat.require_torch()
+    drawn = _draw(name, said.shape, config, generator)
+    if said.kind == "bool":
+        return torch.ones(said.shape, dtype=torch.bool)
+    if said.kind == "int" and drawn.is_floating_point():  # kinds, counts, places: two of each there will be
+        return torch.randint(1, 3, said.shape, generator=generator)
+    return drawn
 
 
 # ------------------------------------------------------------------------------------------------- weights

@@ -222,8 +222,27 @@ def shrink(
             own = shrink(type(value), sizes, without, start=value)
             chosen = _given(value, ints="given" in without)
             out[name.lstrip("_")] = type(value)(**chosen | _asked_of(value, own) | own)
+    if "same" in without:
+        _across(config, out)
     _tokens(have, out, config, sizes)
     return out
+
+
+def _across(config: Any, out: Mapping[str, Any]) -> None:
+    """A number of one nested configuration that was the width of another is what became of that."""
+    nested = {n.lstrip("_"): v for n, v in vars(config).items() if _is_config(v)}
+    for name, before in nested.items():
+        for other, beside in nested.items():
+            if other == name or not _is_config(out.get(name)) or not _is_config(out.get(other)):
+                continue
+            now = {n: _get(out[other], n) for n in _names(beside) if _WIDTH.search(n)}
+            for field in _names(before):
+                old = vars(before).get(field)
+                if type(old) is not int or _rule(field) is not None:
+                    continue
+                width = _width_of(old, {n: _get(beside, n) for n in now}, now)
+                if width is not None and _get(out[name], field) == old:
+                    setattr(out[name], field, width)
 
 
 def _given(config: Any, ints: bool = False) -> dict[str, Any]:

@@ -152,3 +152,26 @@ def test_a_want_that_grows_with_what_it_is_given_comes_to_an_end() -> None:
 
     reasons: list[str] = []
     assert models._accepted(Greedy(), 0, reasons, []) is None and len(reasons) < 80
+
+
+def test_a_tuple_that_is_added_to_a_list_becomes_one() -> None:
+    @dataclasses.dataclass
+    class Sizes(Config):
+        widths: tuple[int, ...] = (4, 2)
+
+    config = Sizes()
+    with pytest.raises(TypeError) as e:
+        [8] + config.widths  # type: ignore[operator]
+    assert list(asked(e.value, config)) == [Change(Sizes, "widths", [4, 2])]
+
+
+def test_what_was_none_is_followed_through_arguments_by_position() -> None:
+    def layer(x: Any) -> Any:
+        return x[0]
+
+    def forward(ids: Any, states: Any = None) -> Any:
+        return layer(states)
+
+    with pytest.raises(TypeError) as e:
+        forward([1])
+    assert absent(e.value) == ["x", "states"]

@@ -396,3 +396,41 @@ def test_a_mask_holds_in_as_many_places_as_there_are_features() -> None:
     (got,) = models._with_places(inputs, 6, 16)
     assert got["place_mask"].tolist() == [[0, 1, 1, 1, 0, 0, 0, 0]] * 2
     assert not models._with_places(inputs, 7, 16)
+
+
+def _mended(take: Any, inputs: dict[str, Any]) -> dict[str, Any]:
+    """Inputs that `take` runs on, by what it says of others."""
+    tried = models._Tried()
+    waiting = [inputs]
+    while waiting:
+        inputs = waiting.pop()
+        try:
+            take(**inputs)
+        except Exception as e:
+            waiting += tried.mended(inputs, e)
+            continue
+        return inputs
+    raise AssertionError("nothing was taken")
+
+
+def test_what_is_shorter_than_a_window_is_made_longer() -> None:
+    layer = torch.nn.Conv1d(1, 2, 100)
+    assert _mended(lambda x: layer(x), {"x": torch.ones(2, 1, 16)})["x"].shape == (2, 1, 256)
+
+
+def test_a_waveform_under_a_name_that_says_nothing_is_no_text() -> None:
+    layer = torch.nn.Conv1d(1, 2, 3)
+    ids = torch.ones(2, 16, dtype=torch.int64)
+    taken = _mended(
+        lambda inputs, decoder_input_ids: layer(inputs[:, None]), {"inputs": ids, "decoder_input_ids": ids}
+    )
+    assert taken["inputs"].is_floating_point() and taken["decoder_input_ids"] is ids
+
+
+def test_a_text_has_no_more_words_than_there_are_layers_for() -> None:
+    layers = torch.nn.ModuleList([torch.nn.Identity() for _ in range(7)])
+    ids = torch.ones(2, 16, dtype=torch.int64)
+    taken = _mended(
+        lambda ids, mask: [layers[k - 1] for k in range(1, ids.shape[1])], {"ids": ids, "mask": ids}
+    )
+    assert taken["ids"].shape == taken["mask"].shape == (2, 8)

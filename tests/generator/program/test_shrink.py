@@ -380,3 +380,19 @@ def test_sizes_without_a_default_are_filled_where_nothing_else_works() -> None:
     tried = list(attempts(Sparse))
     assert "n_routed_experts" not in tried[0]
     assert any(a.get("n_routed_experts") == 4 and a.get("num_experts_per_tok") == 2 for a in tried)
+
+
+def test_a_number_that_was_the_width_of_another_part_follows_it() -> None:
+    @dataclass
+    class Seen(Config):
+        hidden_size: int = 1536
+        adapter_out: int = 4096
+
+    @dataclass
+    class Both(Config):
+        text: Any = field(default_factory=Decoder)
+        seen: Any = field(default_factory=Seen)
+
+    out = shrink(Both, without=frozenset({"same"}))
+    assert out["seen"].adapter_out == out["text"].hidden_size == 64
+    assert shrink(Both)["seen"].adapter_out == 4096
