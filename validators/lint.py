@@ -178,7 +178,7 @@ PRAGMAS = re.compile(
 )
 # The helper headers are ours, trusted and reviewed; their texts take part in every kernel's hash.
 INCLUDES = re.compile(
-    r"#\s*include\s*(?:\"opwright/(?:abi|kernel|scalar|gemm|pairs|special|parts)\.h\"|<stdint\.h>)\s*$"
+    r"#\s*include\s*(?:\"opwright/(?:abi|kernel|scalar|gemm|pairs|special|parts|masked)\.h\"|<stdint\.h>)\s*$"
 )
 _HELPER = re.compile(r"owk_\w+")
 DIRECTIVES = ("include", "define", "undef", "pragma")
@@ -369,7 +369,7 @@ class _Lint:
         if word not in DIRECTIVES:
             self.report("preprocessor", f"`#{word}`: a kernel's text says the same to every compiler", number)
         elif word == "include" and not INCLUDES.fullmatch(code):
-            allowed = "opwright/abi.h, kernel.h, scalar.h, gemm.h, pairs.h, special.h, parts.h and stdint.h"
+            allowed = "opwright/abi.h, kernel.h, scalar.h, gemm.h, pairs.h, special.h, parts.h, masked.h and stdint.h"
             self.report("include", f"`{line}`: a kernel includes {allowed} only", number)
         elif word == "pragma" and not PRAGMAS.fullmatch(code):
             self.report("pragma", f"`{line}` is not on the list", number)
@@ -595,7 +595,7 @@ def _is_helper(c: Any) -> bool:
         file is not None
         and Path(file.name).parent == folder
         and Path(file.name).name
-        in ("kernel.h", "scalar.h", "vmath.h", "gemm.h", "pairs.h", "special.h", "parts.h")
+        in ("kernel.h", "scalar.h", "vmath.h", "gemm.h", "pairs.h", "special.h", "parts.h", "masked.h")
     )
 
 

@@ -21,7 +21,7 @@ from ..bound import BoundOp, KernelText
 from ..errors import LowerError
 from ..lower import lower
 from .bodies import ByHand, print_with_body
-from .c_expr import PARTS, SPECIAL
+from .c_expr import MASKED, PARTS, SPECIAL
 from .cpu import DIALECTS, print_cpu
 from .cuda import ARCHITECTURES, CudaText, print_cuda
 
@@ -35,7 +35,7 @@ PAIRS_HEADER = '#include "opwright/pairs.h"\n'
 #: Headers that only texts which call one of their helpers include.
 _HELPERS = {
     name: re.compile(rf"\bowk_(?:{'|'.join(sorted(functions))})_")
-    for name, functions in (("special.h", SPECIAL), ("parts.h", PARTS))
+    for name, functions in (("special.h", SPECIAL), ("parts.h", PARTS), ("masked.h", MASKED))
 }
 _INCLUDES = {name: f'#include "opwright/{name}"\n' for name in _HELPERS}
 #: Stands for the symbol while its hash is not known.

@@ -65,6 +65,8 @@ SMALL = (DType.U8, DType.I8, DType.I16)
 SPECIAL = frozenset(("erfinv", "lgamma", "digamma", "trigamma", "i0e", "i1e", "gcd"))
 #: Those whose helpers are in parts.h.
 PARTS = frozenset(("ldexp", "exponent"))
+#: Those whose helpers are in masked.h.
+MASKED = frozenset(("exp_masked",))
 #: Functions with one text per compute type, owk_<name>_<dtype>.
 _FUNCTIONS = frozenset(
     [
@@ -149,6 +151,8 @@ class CExpr:
     fma = True
     #: Whether sums of products of bf16 go by pairs.h.
     pairs = False
+    #: Whether exp of a difference, most often from a maximum that a mask left, has a text of its own (masked.h).
+    masked = False
 
     def __init__(self, program: LoopProgram) -> None:
         self.p = program
@@ -414,6 +418,8 @@ class CExpr:
             return f"owk_philox({', '.join(self.expr(v) for v in args)})", ATOM
         if fn == "uniform":
             return f"owk_uniform({self.expr(args[0])})", ATOM
+        if fn == "exp" and a is DType.F32 and self.masked and isinstance(args[0], Bin) and args[0].op == "-":
+            return f"owk_exp_masked_{a}({self.expr(args[0])})", ATOM
         if fn in _FUNCTIONS:
             if not a.is_inexact:
                 fn = {"fmod": "trem", "fmax": "max", "fmin": "min"}.get(fn, fn)

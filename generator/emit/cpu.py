@@ -30,9 +30,9 @@ class Cpu(CLike):
 
 
 class CpuTiles(Cpu):
-    """Where there may be tiles for bf16; the caller of a kernel says so."""
+    """Where there may be tiles for bf16 (the caller of a kernel says so), and subnormal numbers are slow."""
 
-    pairs = True
+    pairs = masked = True
 
 
 class CpuPortable(Cpu):

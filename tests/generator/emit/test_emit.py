@@ -42,7 +42,8 @@ def helpers() -> frozenset[str]:
     ]
     text = subprocess.run(
         command,
-        input='#include "opwright/kernel.h"\n#include "opwright/special.h"\n#include "opwright/parts.h"',
+        input='#include "opwright/kernel.h"\n#include "opwright/special.h"\n#include "opwright/parts.h"\n'
+        '#include "opwright/masked.h"',
         capture_output=True,
         text=True,
         check=True,
@@ -113,6 +114,11 @@ def test_special_functions_bring_their_header_and_only_they() -> None:
     assert "special.h" not in plain.source
     unit = emit_unit([plain, kernel, kernel])
     assert re.findall("#include (.*)", unit) == ['"opwright/kernel.h"', '"opwright/special.h"']
+
+
+def test_exponentials_of_what_a_mask_hides_make_no_subnormal_numbers_on_the_way() -> None:
+    assert "owk_exp_masked_f32(" in emit(softmax(), "cpu-avx512").source
+    assert "masked" not in emit(softmax(), "cpu-avx2").source
 
 
 def test_products_that_are_added_are_fused_where_the_dialect_can() -> None:
