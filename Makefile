@@ -76,6 +76,10 @@ scorecard: ## wrong kernels that the judge must kill, honest ones that it must p
 conformance: models dev ## PyTorch's own samples against our operators, to docs/conformance.md (CI runs a part)
 	$(PY) -m tests.conformance.run $(ARGS)
 
+.PHONY: bench
+bench: models rivals ## the suite of docs/speed.md against PyTorch, Inductor, ONNX Runtime and JAX (ARGS='--only sum')
+	$(OW) bench --suite speed --vs torch,torch-out,inductor,onnxruntime,jax --out build/speed.html $(ARGS)
+
 .PHONY: sweep
 sweep: models ## every model type of transformers as far as it goes, and what stops which (UNTIL=supplied: quick)
 	$(OW) sweep $(if $(UNTIL),--until $(UNTIL)) $(ARGS)
@@ -143,10 +147,11 @@ stubs: core ## ops.pyi and _core.pyi, which editors and type checkers read, from
 link: $(STAMP)/venv ## bring build/src/opwright (the package as links) up to date
 	@$(PY) .ci/link.py --pth "$$($(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 
-.PHONY: core models dev cuda
+.PHONY: core models dev cuda rivals
 core: $(STAMP)/core link
 models: $(STAMP)/models link
 dev: $(STAMP)/dev link
+rivals: $(STAMP)/rivals link
 cuda: $(STAMP)/cuda link ## install NVRTC and its headers, to compile CUDA text without a GPU
 
 $(STAMP)/venv:
@@ -175,4 +180,8 @@ $(STAMP)/dev: $(STAMP)/core
 
 $(STAMP)/cuda: $(STAMP)/core
 	$(PIP) 'opwright[cuda]'
+	@touch $@
+
+$(STAMP)/rivals: $(STAMP)/core
+	$(PIP) 'opwright[rivals]'
 	@touch $@

@@ -37,7 +37,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "validate": ("accept", "Judge an op's kernels; writes nothing."),
         "accept": ("accept", "Judge an op's kernels and record the evidence."),
         "show": ("show", "Print an op at any level, from its spec to its C++."),
-        "bench": ("bench", "Measure an op against PyTorch."),
+        "bench": ("bench", "Measure operators, a suite or whole models against other frameworks."),
     },
     "Support a model": {
         "inventory": ("inventory", "List the operators that a model needs, and those that are missing."),

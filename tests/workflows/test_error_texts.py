@@ -12,6 +12,7 @@ import io
 import os
 import re
 import signal
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,9 +29,11 @@ from opwright.errors import ErrorGroup, OpwrightError
 from opwright.generator.bind import bind
 from opwright.generator.bind_key import key_for_call, keys_of
 from opwright.generator.normal import normalise, verify
+from opwright.generator.program.onnx_model import require_onnx
 from opwright.generator.spec import load_spec_text
 from opwright.generator.types import DType, Operand
 from opwright.workflows import bench, bridge, enable, explain, generated, migrate, parity, report
+from opwright.workflows.measuring import rows
 from opwright.workflows.workbench import Workbench
 
 ACCEPT = os.environ.get("EXPECTTEST_ACCEPT") == "1"
@@ -84,9 +87,8 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 
 
 def provoke_BenchError(here: Here) -> None:
-    (here.project / "answer.json").write_text('{"trouble": "y[3] is 0.5, PyTorch says 0.25"}')
-    here.patch.setattr(bench.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=0, stderr=""))
-    bench._child(here.project)
+    side = SimpleNamespace(ask=lambda *_: {"missing": "SIGSEGV"})
+    rows.load_all({"ours": side}, {}, here.project, rows.Plan(("torch",)), {})
 
 
 def provoke_BindError(here: Here) -> None:
@@ -238,9 +240,8 @@ def provoke_LowerError(here: Here) -> None:
 
 
 def provoke_MachineError(here: Here) -> None:
-    ran = SimpleNamespace(returncode=1, stderr="ModuleNotFoundError: No module named 'torch'\n")
-    here.patch.setattr(bench.subprocess, "run", lambda *_, **__: ran)
-    bench._child(here.project)
+    here.patch.setitem(sys.modules, "onnx", None)
+    require_onnx()
 
 
 def provoke_MalformedProgram(here: Here) -> None:
@@ -471,7 +472,7 @@ def provoke_TraceError(here: Here) -> None:
 
 
 def provoke_WorkloadError(here: Here) -> None:
-    bench._run(Workbench.here(), here.spec(), [], 0, 1.0, False, 1, False)
+    bench.required(here.spec(), [])
 
 
 def provoke_WriteError(here: Here) -> None:

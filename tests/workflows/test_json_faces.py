@@ -190,7 +190,10 @@ def test_what_the_commands_for_models_print(ow: Any, project: Path) -> None:
     assert enabled["levels"]["L2"] is True and enabled["operators"]["names"]
     fits(ow("run", "program", "--json").json, SHAPES["run"])
     fits(ow("report", "--json").json, SHAPES["report"])
-    measured = ow("bench", "softmax", "--dtype", "f32", "--seconds", "0.1", "--json")
+    measured = ow("bench", "softmax", "--dtype", "f32", "--seconds", "0.1", "--vs", "torch,jax", "--json")
+    assert measured.code == 0, measured.err
+    fits(measured.json, SHAPES["bench"])
+    measured = ow("bench", "--model", "program", "--seconds", "0.1", "--json")
     assert measured.code == 0, measured.err
     fits(measured.json, SHAPES["bench"])
     fits(ow("judge", "calibrate", "--json").json, SHAPES["judge_calibrate"])
