@@ -7,7 +7,7 @@ writes several results, or one that is not called `out`.  May import: nothing.
 
 from __future__ import annotations
 
-__all__ = ["ALIASES", "EXACT", "ORDER", "RESULTS"]
+__all__ = ["ALIASES", "APART", "EXACT", "ORDER", "RESULTS"]
 
 ALIASES: dict[str, str] = {
     "__and__": "bitwise_and",
@@ -150,6 +150,12 @@ RESULTS: dict[str, tuple[str, tuple[str, ...]]] = {
 EXACT = frozenset(
     {"complex", "gather", "index_select", "multinomial", "polar", "take", "take_along_dim", "where"}
 )
+
+#: Overloads whose results are made of elements of other places: nothing that is read may be written.
+APART = frozenset({
+    "cat", "gather", "index_add", "index_copy", "index_reduce", "index_select", "scatter", "scatter_add",
+    "scatter_reduce", "stack", "take",
+})  # fmt: skip
 
 #: A number of a kind fits into a kind of the same or a later place: bool, integers, floats, complex.
 ORDER: dict[str, int] = {

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
-__all__ = ["RULES", "About", "Refused", "Rule", "avg_pool", "ints", "max_pool", "planes"]
+__all__ = ["RULES", "About", "Refused", "Rule", "avg_pool", "ints", "max_pool", "planes", "shorter"]
 
 About: TypeAlias = Callable[[Any], "tuple[str, tuple[Any, ...]] | None"]
 Rule: TypeAlias = Callable[..., dict[str, Any]]
@@ -218,6 +218,15 @@ def max_pool(
     return {"self": self, **lists, "ceil_mode": ceil_mode}
 
 
+def shorter(output_padding: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> None:
+    """What is added behind a transposed convolution is less than a step of it."""
+    if not all(p < s or p < d for p, s, d in zip(output_padding, stride, dilation, strict=True)):
+        raise Refused(
+            f"`output_padding` {list(output_padding)} must be below `stride` {list(stride)} or "
+            f"`dilation` {list(dilation)} along every axis"
+        )
+
+
 def _convolution(
     about: About,
     input: Any,
@@ -233,6 +242,8 @@ def _convolution(
     """A list for each axis of a window: "valid" is a padding of one 0."""
     _, shape = about(weight) or ("", ())
     n = len(shape) - 2
+    if transposed:
+        shorter(ints(output_padding, n), ints(stride, n), ints(dilation, n))
     return {
         "input": input,
         "weight": weight,
@@ -244,6 +255,14 @@ def _convolution(
         "output_padding": ints(output_padding, n),
         "groups": groups,
     }
+
+
+def _pow(about: About, self: Any, exponent: Any) -> dict[str, Any]:
+    known = about(self)
+    whole = known is not None and known[0] in ("bool", "u8", "i8", "i16", "i32", "i64")
+    if whole and isinstance(exponent, int) and exponent < 0:
+        raise Refused(f"integers have no integer power below 0: `exponent` is {exponent}")
+    return {"self": self, "exponent": exponent}
 
 
 def _softshrink(about: About, self: Any, lambd: float = 0.5) -> dict[str, Any]:
@@ -275,6 +294,7 @@ RULES: dict[str, Rule] = {
     "aten.max_pool3d_with_indices.default": partial(max_pool, 3),
     "aten.native_layer_norm.default": _layer_norm,
     "aten.mm.default": partial(_product, 2),
+    "aten.pow.Tensor_Scalar": _pow,
     "aten.renorm.default": _renorm,
     "aten.rms_norm.default": _rms_norm,
     "aten.scalar_tensor.default": _scalar_tensor,

@@ -13,9 +13,9 @@ from itertools import chain
 from typing import Any
 
 from . import registry
-from .aliases import ALIASES, EXACT, ORDER, RESULTS
+from .aliases import ALIASES, APART, EXACT, ORDER, RESULTS
 from .complexes import COMPLEXES, has_complex
-from .exceptions import MissingKernelError, OpError, OpTypeError
+from .exceptions import MissingKernelError, OpError, OpTypeError, OpValueError
 from .fronting import tensor
 from .fronts import COMPOSE, PLACEMENT, PREPARE, VIEWS, Call, Front, Refused, front, without_axes
 
@@ -66,9 +66,15 @@ def plan_aten(overload: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
             return _called(_front(COMPLEXES, overload, args, kwargs))
         if overload in VIEWS:
             return _front(VIEWS, overload, args, kwargs)
-        if overload in PREPARE:
-            return _called(_front(PREPARE, overload, args, kwargs))
         composed = overload in COMPOSE
+        if overload in PREPARE:
+            try:
+                return _called(_front(PREPARE, overload, args, kwargs))
+            except Refused as why:
+                if not composed:
+                    raise
+                refusals.append(str(why))
+            return _called(_front(COMPOSE, overload, args, kwargs))
         try:
             return _by_rows(overload, args, kwargs, refusals)
         except (MissingKernelError, Refused):
@@ -76,7 +82,7 @@ def plan_aten(overload: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
                 raise
         return _called(_front(COMPOSE, overload, args, kwargs))
     except Refused as why:
-        reasons = "; ".join([*refusals, *([str(why)] if str(why) else [])])
+        reasons = "; ".join(dict.fromkeys(filter(None, [*refusals, str(why)])))
         raise OpTypeError(f"{overload} is not supplied for these arguments: {reasons}") from None
 
 
@@ -127,6 +133,7 @@ def _writing(overload: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
         return None
     if into is None or (isinstance(into, list) and None in into):
         raise OpTypeError(f"{overload}: there is nothing to write to")
+    _apart(overload, into, args, given)
     trouble: OpError | None = None
     for base in bases:
         try:
@@ -165,6 +172,47 @@ def _bases(prefix: str, named: str) -> list[str]:
     near = [o for o in own if named and named in o.removeprefix(prefix).split("_")]
     plain = [o for o in own if o in (prefix + "default", prefix + "Tensor")]
     return same or near or (plain if not named else []) or own
+
+
+def _apart(overload: str, into: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """What is written shares no memory with what is read, but for the very same elements where each result is made of
+    the one in its place.  Of tensors with gaps nothing is said."""
+    strict = overload.split(".")[1].rstrip("_") in APART
+    own = 0 if overload.split(".")[1].endswith("_") else None
+    for target in into if isinstance(into, list) else [into]:
+        if not hasattr(target, "__dlpack__"):
+            continue
+        y = tensor(target)
+        if not _dense(y):
+            continue
+        for k, given in enumerate(chain(args, kwargs.values())):
+            for other in given if isinstance(given, list | tuple) else [given]:
+                if k == own or not hasattr(other, "__dlpack__"):
+                    continue
+                x = tensor(other)
+                if not _dense(x) or not _meet(x, y):
+                    continue
+                same = x.data_ptr() == y.data_ptr() and x.shape == y.shape and x.strides == y.strides
+                if strict or not same:
+                    raise OpValueError(
+                        f"{overload}: an argument and what is written share memory",
+                        hint="give a copy of the argument, or write to another tensor",
+                    )
+
+
+def _dense(x: Any) -> bool:
+    """Elements side by side in some order of the axes."""
+    step = 1
+    for stride, n in sorted(zip(x.strides, x.shape, strict=True)):
+        if n > 1 and stride != step:
+            return False
+        step *= n
+    return bool(x.size)
+
+
+def _meet(x: Any, y: Any) -> bool:
+    a, b = x.data_ptr(), y.data_ptr()
+    return bool(a < b + y.nbytes and b < a + x.nbytes)
 
 
 def _written(overload: str, into: Any, result: Any) -> Any:

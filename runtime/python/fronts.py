@@ -4,7 +4,8 @@
   VIEWS     overload → function of the overload's own arguments that gives the results: views, never a kernel
   PREPARE   overload → function that puts the arguments in the order that a row or an operator expects: a `Call`; or
             the result itself, where nothing is to be computed
-  COMPOSE   overload → a `Call` of an operator that means the same; only where no row of the table takes the arguments
+  COMPOSE   overload → a `Call` of an operator that means the same; only where no row of the table takes the arguments,
+            or PREPARE refuses them
 
 To add one: a function whose parameters are the overload's, named and defaulted as in its schema, and a line in the
 table it belongs to.  It raises `Refused` where the arguments are beyond it.  Tensors come as they were given (NumPy,
@@ -56,7 +57,7 @@ from .histograms import HISTOGRAMS
 from .matrices import MATRICES
 from .products import PRODUCTS
 from .random import DRAWS
-from .signals import SIGNALS
+from .signals import SAMPLED, SIGNALS
 from .special import SPECIAL
 from .spellings import SPELLINGS
 from .statistics import STATISTICS
@@ -339,9 +340,14 @@ def _index_fill(self: Any, dim: int, index: Any, value: Any) -> Call:
     return _index_put(x, [*([None] * axis_of(dim, x.ndim)), i], full((), number, x.dtype))
 
 
+_INTEGERS = ("u8", "i8", "i16", "i32", "i64")
+
+
 def _gather(self: Any, dim: int, index: Any, sparse_grad: bool = False) -> Call | Tensor:
     """Of rank 0 as of one element; any integers are positions; an empty index may have any rank."""
     x, i = tensor(self), tensor(index)
+    if i.dtype not in _INTEGERS:
+        raise Refused(f"`index` must be integers, it is {i.dtype}")
     if not i.size:
         return empty(list(i.shape), x.dtype)
     i = i if i.dtype in ("i32", "i64") else i.to("i64")
@@ -408,7 +414,7 @@ _OWN: dict[str, Front] = {
     "aten.index_select.default": _index_select,
     "aten.masked_scatter.default": masked_scatter,
 }
-PREPARE: dict[str, Front] = dict(sorted((_OWN | {name: _ruled(name) for name in RULES}).items()))
+PREPARE: dict[str, Front] = dict(sorted((_OWN | SAMPLED | {name: _ruled(name) for name in RULES}).items()))
 
 
 # ---- the same by another operator --------------------------------------------------------------------------------

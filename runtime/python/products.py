@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from .arguments import Rule, avg_pool, max_pool, planes
+from .arguments import Rule, avg_pool, max_pool, planes, shorter
 from .fronting import (
     Call,
     Front,
@@ -159,6 +159,9 @@ def _einsum(equation: str, tensors: Sequence[Any], path: Any = None) -> Any:
         seen = "".join(terms)
         right = "..." + "".join(sorted(c for c in set(seen) if seen.count(c) == 1 and c not in spare))
     right = right.replace("...", "".join(spare))
+    unknown = [c for c in right if not any(c in t for t in terms)]
+    if unknown or len(set(right)) < len(right):
+        raise Refused(f"`{right}` has a letter that no term has, or one twice")
     pairs = [_diagonals(x, t) for x, t in zip(xs, terms, strict=True)]
     done, letters = pairs[0]
     for k, (x, t) in enumerate(pairs[1:], start=1):
@@ -255,6 +258,7 @@ def _conv_transpose(
     x, finish = _batched(n, None, input)
     lists = {"stride": stride, "padding": padding, "output_padding": output_padding, "dilation": dilation}
     attrs = {name: ints(value, n) for name, value in lists.items()}
+    shorter(attrs["output_padding"], attrs["stride"], attrs["dilation"])
     return Call("conv_transpose", {"x": x, "w": weight, "b": bias, **attrs, "groups": groups}, finish)
 
 
@@ -356,9 +360,11 @@ def _dist(self: Any, other: Any, p: float = 2) -> Call:
     return _norm(run("sub", self, other), p)
 
 
-def _whole(op: str, self: Any) -> Call:
+def _whole(op: str, self: Any) -> Call | Tensor:
     """Over all values as one row, without where they are."""
     x = tensor(self)
+    if not x.size and x.dtype in ("f16", "bf16", "f32", "f64"):
+        return full((), math.nan, x.dtype)
     return Call(op, {"x": x.reshape([x.size]), "dim": 0}, lambda y: y[0])
 
 

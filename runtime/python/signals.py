@@ -1,18 +1,21 @@
 """ATen overloads over signals and pictures: windows, resampling by extents or by a scale of the caller, pools over
 windows that are drawn.
 
-`SIGNALS` is a part of `fronts.COMPOSE`; the rules of fronts.py hold.  May import: `.arguments`, `.fronting`.
+`SIGNALS` is a part of `fronts.COMPOSE`, `SAMPLED` of `fronts.PREPARE`; the rules of fronts.py hold.
+
+May import: `.arguments`, `.fronting`.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import struct
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from .arguments import planes
+from .arguments import avg_pool, planes
 from .fronting import (
     Call,
     Front,
@@ -28,7 +31,7 @@ from .fronting import (
     tensor,
 )
 
-__all__ = ["SIGNALS"]
+__all__ = ["SAMPLED", "SIGNALS"]
 
 _FLOATS = ("f16", "bf16", "f32", "f64")
 _add, _sub, _mul, _div, _where = (partial(run, op) for op in ("add", "sub", "mul", "div", "where"))
@@ -278,6 +281,147 @@ _RESAMPLED: dict[str, tuple[str, int]] = {
 }
 
 
+# ---- pictures at given places ----------------------------------------------------------------------------------------
+
+_BILINEAR, _NEAREST, _BICUBIC = range(3)
+_ZEROS, _BORDER, _REFLECTION = range(3)
+
+
+def _grid_sampler(
+    n: int, input: Any, grid: Any, interpolation_mode: int, padding_mode: int, align_corners: bool
+) -> Call | Tensor:
+    """The operator, but for mirrored borders and cubic weights: those by the numbers around each place, in f64."""
+    given = {"input": input, "grid": grid, "interpolation_mode": interpolation_mode}
+    given |= {"padding_mode": padding_mode, "align_corners": align_corners}
+    plain = interpolation_mode != _BICUBIC and padding_mode != _REFLECTION
+    if plain or interpolation_mode not in (0, 1, 2) or padding_mode not in (0, 1, 2):
+        return Call(f"aten.grid_sampler_{n}d.default", given)
+    x, g = tensor(input), tensor(grid)
+    if (
+        x.ndim != n + 2
+        or g.ndim != n + 2
+        or g.shape[0] != x.shape[0]
+        or g.shape[-1] != n
+        or x.dtype != g.dtype
+    ):
+        raise Refused(f"`grid` {g.dtype}{list(g.shape)} does not fit `input` {x.dtype}{list(x.shape)}")
+    if interpolation_mode == _BICUBIC and n != 2:
+        raise Refused("cubic weights are of planes alone")
+    if any(isinstance(e, int) and e < 1 for e in x.shape[1:]):
+        raise Refused(f"`input` of shape {list(x.shape)} has nothing to sample")
+    places = converted(g, "f64")
+    batch, channels, *extents = x.shape
+    count = math.prod(g.shape[1:-1])
+    flat = run("contiguous", x).reshape([batch, channels, math.prod(extents)])
+    axes = []  # for each axis of the picture: (index, weight) of every number around
+    for k, extent in enumerate(extents):
+        at = places[..., n - 1 - k].reshape([batch, count])
+        p = (
+            _mul(_add(at, 1.0), (extent - 1) / 2)
+            if align_corners
+            else _mul(_sub(_mul(_add(at, 1.0), float(extent)), 1.0), 0.5)
+        )
+        axes.append(_around(p, extent, interpolation_mode, padding_mode, align_corners))
+    out: Any = None
+    for taps in itertools.product(*axes):
+        index, weight = taps[0]
+        for extent, (other, factor) in zip(extents[1:], taps[1:], strict=True):
+            index, weight = _add(_mul(index, extent), other), _mul(weight, factor)
+        wide = index.unsqueeze(1).expand([batch, channels, count])
+        part = _mul(converted(run("gather", flat, wide, dim=2), "f64"), weight.unsqueeze(1))
+        out = part if out is None else _add(out, part)
+    return converted(out, x.dtype).reshape([batch, channels, *g.shape[1:-1]])
+
+
+def _mirrored(p: Tensor, extent: int, align: bool) -> Tensor:
+    low, span = (0.0, float(extent - 1)) if align else (-0.5, float(extent))
+    if span == 0:
+        return _mul(p, 0.0)
+    away = run("abs", _sub(p, low))
+    turns = run("floor", _mul(away, 1 / span))
+    rest = _sub(away, _mul(turns, span))
+    even = run("eq", run("remainder", turns, 2.0), 0)
+    return _add(_where(even, rest, _sub(span, rest)), low)
+
+
+def _within(p: Tensor, extent: int, padding: int, align: bool) -> Tensor:
+    p = _mirrored(p, extent, align) if padding == _REFLECTION else p
+    return run("clamp", p, lo=0.0, hi=float(extent - 1)) if padding != _ZEROS else p
+
+
+def _around(p: Tensor, extent: int, mode: int, padding: int, align: bool) -> list[tuple[Tensor, Tensor]]:
+    """Indices along one axis, each with its weight."""
+    if mode != _BICUBIC:
+        p = _within(p, extent, padding, align)
+    low = run("round", p) if mode == _NEAREST else run("floor", p)
+    share = _sub(p, low)
+    if mode == _NEAREST:
+        found = [(low, _add(_mul(share, 0.0), 1.0))]
+    elif mode == _BILINEAR:
+        found = [(low, _sub(1.0, share)), (_add(low, 1.0), share)]
+    else:
+        near, far = (
+            [_cubic_near(share), _cubic_near(_sub(1.0, share))],
+            [
+                _cubic_far(_add(share, 1.0)),
+                _cubic_far(_sub(2.0, share)),
+            ],
+        )
+        weights = [far[0], near[0], near[1], far[1]]
+        found = [(_within(_add(low, float(k - 1)), extent, padding, align), w) for k, w in enumerate(weights)]
+    out = []
+    for q, w in found:
+        inside = run("logical_and", run("ge", q, 0.0), run("le", q, float(extent - 1)))
+        index = run("cast", run("clamp", _where(inside, q, 0.0), lo=0.0, hi=float(extent - 1)), dtype="i64")
+        out.append((index, _where(inside, w, 0.0)))
+    return out
+
+
+def _cubic_near(d: Tensor) -> Tensor:
+    return _add(_mul(_mul(_sub(_mul(d, 1.25), 2.25), d), d), 1.0)
+
+
+def _cubic_far(d: Tensor) -> Tensor:
+    return _add(_mul(_sub(_mul(_add(_mul(d, -0.75), 3.75), d), 6.0), d), 3.0)
+
+
+# ---- means of windows by a divisor ---------------------------------------------------------------------------------
+
+
+def _divided_pool(
+    n: int,
+    self: Any,
+    kernel_size: int | Ints,
+    stride: int | Ints = (),
+    padding: int | Ints = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    """Windows over a picture that is padded so far that all of them are whole."""
+    x = tensor(self)
+    if divisor_override is None:
+        raise Refused("")  # the rule has said why
+    if divisor_override == 0:
+        raise Refused("`divisor_override` must not be 0")
+    said = avg_pool(n, lambda t: (t.dtype, tuple(t.shape)), x, kernel_size, stride, padding, ceil_mode)
+    k, s, p = ints(kernel_size, n), said["stride"], said["padding"]
+    if any(2 * b > a for a, b in zip(k, p, strict=True)):
+        raise Refused(f"`padding` {p} must be at most half of `kernel_size` {k}")
+    lead, after = x.ndim - n, []
+    for d in range(n):
+        extent = x.shape[lead + d]
+        over = extent + 2 * p[d] - k[d]
+        count = (-(-over // s[d]) if ceil_mode else over // s[d]) + 1
+        count = count - 1 if ceil_mode and (count - 1) * s[d] >= extent + p[d] else count
+        after.append((count - 1) * s[d] + k[d] - extent - p[d])
+    none = [0] * lead
+    padded = run("constant_pad", x, before=[*none, *p], after=[*none, *after], value=0)
+    wide = padded if x.dtype in ("f32", "f64") else converted(padded, "f32")
+    means = run("avg_pool", wide, kernel=k, stride=s, padding=[0] * n)
+    return converted(_mul(means, math.prod(k) / divisor_override), x.dtype)
+
+
 # ---- pools over windows that are drawn -----------------------------------------------------------------------------
 
 
@@ -328,7 +472,15 @@ def _cut(x: Tensor) -> Tensor:
     return run("cast", run("trunc", x), dtype="i64")
 
 
+#: A part of `fronts.PREPARE`.
+SAMPLED: dict[str, Front] = {
+    "aten.grid_sampler_2d.default": partial(_grid_sampler, 2),
+    "aten.grid_sampler_3d.default": partial(_grid_sampler, 3),
+}
+
 SIGNALS: dict[str, Front] = {
+    "aten.avg_pool2d.default": partial(_divided_pool, 2),
+    "aten.avg_pool3d.default": partial(_divided_pool, 3),
     "aten.bartlett_window.default": _signal(_bartlett),
     "aten.bartlett_window.periodic": _signal(_bartlett),
     "aten.blackman_window.default": _signal(partial(_cosines, 0.42, 0.5, 0.08)),

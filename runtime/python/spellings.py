@@ -52,6 +52,14 @@ def _along(op: str, self: Any, dim: int, dtype: Any = None) -> Call:
     return Call(op, {"x": converted(x, wanted), "axis": dim})
 
 
+def _none_of(self: Any, dim: Ints | None = None, keepdim: bool = False) -> Tensor:
+    """Over no axis at all: what each element says."""
+    if dim is None or len(dim):
+        raise Refused("")  # the rule has said why
+    x = tensor(self)
+    return run("cast", run("ne", x, 0), dtype="u8" if x.dtype == "u8" else "bool")
+
+
 def _divided(self: Any, other: Any, rounding_mode: str | None = None) -> Call:
     return Call("aten.div.Tensor_mode", {"self": self, "other": other, "rounding_mode": rounding_mode})
 
@@ -288,6 +296,9 @@ SPELLINGS: dict[str, Front] = {
         self, target, reduction
     )[0],
     "aten.multilabel_margin_loss_forward.default": _multilabel,
+    "aten.log_softmax.int": partial(_along, "log_softmax"),
+    "aten.softmax.int": partial(_along, "softmax"),
+    **{f"aten.{op}.dims": _none_of for op in ("all", "any")},
     "aten.native_channel_shuffle.default": ARRANGEMENTS["aten.channel_shuffle.default"],
     "aten.norm_except_dim.default": _except,
     "aten.pad_sequence.default": _pad_sequence,

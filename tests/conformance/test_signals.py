@@ -49,6 +49,18 @@ def test_a_scale_that_is_rounded_is_the_callers(scales: list[float]) -> None:
         same(f"aten.{kind}.vec", x, None, scales)
 
 
+@pytest.mark.parametrize(("mode", "padding"), [(0, 2), (1, 2), (2, 0), (2, 1), (2, 2)])
+def test_pictures_at_given_places(mode: int, padding: int) -> None:
+    grid = numbers(1, 3, 4, 2)
+    for align in (False, True):
+        same("aten.grid_sampler_2d.default", numbers(1, 2, 5, 6), grid, mode, padding, align)
+
+
+def test_a_mean_by_a_divisor() -> None:
+    for ceil_mode in (False, True):
+        same("aten.avg_pool2d.default", numbers(2, 5, 6), [2, 3], [2, 2], [1, 1], ceil_mode, True, 5)
+
+
 def test_windows() -> None:
     for kind in ("bartlett", "blackman", "hann", "hamming"):
         same(f"aten.{kind}_window.default", 7)

@@ -51,6 +51,10 @@ WHOLE = {
 }
 
 
+#: What torch raises where a sample is no call of an overload: a name of ours, or arguments of another one.
+_NOT_A_CALL = (AttributeError, IndexError, NotImplementedError, RuntimeError, TypeError, ValueError)
+
+
 @dataclass(frozen=True)
 class Recorded:
     """One call of an overload: tensors have storages of their own, with the strides and offsets that they had."""
@@ -157,7 +161,7 @@ def _composite(name: str, sample: Any, where: str) -> list[Recorded]:
     args, kwargs = tree_map(own, (given, kwargs))
     try:
         result = overload(name)(*args, **kwargs)
-    except (AttributeError, RuntimeError, NotImplementedError, TypeError):  # a name of ours; not a call of it
+    except _NOT_A_CALL:
         return []
     return [Recorded(name, args, kwargs, result, where)]
 
