@@ -177,9 +177,8 @@ PRAGMAS = re.compile(
     r"#\s*pragma\s+(?:GCC\s+(?:ivdep|unroll\s+\d+)|omp\s+simd\b.*|clang\s+loop\b.*|once)\s*$"
 )
 # The helper headers are ours, trusted and reviewed; their texts take part in every kernel's hash.
-INCLUDES = re.compile(
-    r"#\s*include\s*(?:\"opwright/(?:abi|kernel|scalar|gemm|pairs|special|parts|masked)\.h\"|<stdint\.h>)\s*$"
-)
+HEADERS = ("abi", "kernel", "scalar", "gemm", "pairs", "lined", "special", "parts", "masked")
+INCLUDES = re.compile(rf"#\s*include\s*(?:\"opwright/(?:{'|'.join(HEADERS)})\.h\"|<stdint\.h>)\s*$")
 _HELPER = re.compile(r"owk_\w+")
 DIRECTIVES = ("include", "define", "undef", "pragma")
 
@@ -369,8 +368,8 @@ class _Lint:
         if word not in DIRECTIVES:
             self.report("preprocessor", f"`#{word}`: a kernel's text says the same to every compiler", number)
         elif word == "include" and not INCLUDES.fullmatch(code):
-            allowed = "opwright/abi.h, kernel.h, scalar.h, gemm.h, pairs.h, special.h, parts.h, masked.h and stdint.h"
-            self.report("include", f"`{line}`: a kernel includes {allowed} only", number)
+            names = ", ".join(f"{name}.h" for name in HEADERS)
+            self.report("include", f"`{line}`: a kernel includes opwright/{names} and stdint.h only", number)
         elif word == "pragma" and not PRAGMAS.fullmatch(code):
             self.report("pragma", f"`{line}` is not on the list", number)
 
@@ -594,8 +593,8 @@ def _is_helper(c: Any) -> bool:
     return (
         file is not None
         and Path(file.name).parent == folder
-        and Path(file.name).name
-        in ("kernel.h", "scalar.h", "vmath.h", "gemm.h", "pairs.h", "special.h", "parts.h", "masked.h")
+        and Path(file.name).suffix == ".h"
+        and Path(file.name).stem in (*HEADERS, "vmath")
     )
 
 

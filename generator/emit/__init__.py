@@ -32,6 +32,8 @@ HEADER = '#include "opwright/kernel.h"\n'
 GEMM_HEADER = '#include "opwright/gemm.h"\n'
 #: Of texts with contractions by pairs of bf16.
 PAIRS_HEADER = '#include "opwright/pairs.h"\n'
+#: Of texts with windows packed by lines.
+LINED_HEADER = '#include "opwright/lined.h"\n'
 #: Headers that only texts which call one of their helpers include.
 _HELPERS = {
     name: re.compile(rf"\bowk_(?:{'|'.join(sorted(functions))})_")
@@ -69,6 +71,7 @@ def emit(op: BoundOp, dialect: str, by_hand: ByHand | None = None) -> KernelText
     else:
         body = print_with_body(op, dialect, _PLACEHOLDER, by_hand)
     pairs = "owk_pairs_tile" in body
+    lined = "owk_lined" in body
     contracts = pairs or "owk_gemm_tile" in body
     helpers = tuple(name for name, called in _HELPERS.items() if called.search(body))
     headers = (
@@ -77,15 +80,13 @@ def emit(op: BoundOp, dialect: str, by_hand: ByHand | None = None) -> KernelText
         "kernel.h",
         *(("gemm.h",) if contracts else ()),
         *(("pairs.h",) if pairs else ()),
+        *(("lined.h",) if lined else ()),
         *helpers,
     )
     symbol = symbol_of(body, dialect, headers)
     head = f"// {op.name}  [{op.key.show()}]  {dialect}\n"
-    more = (
-        (GEMM_HEADER if contracts else "")
-        + (PAIRS_HEADER if pairs else "")
-        + "".join(_INCLUDES[h] for h in helpers)
-    )
+    wanted = ((GEMM_HEADER, contracts), (PAIRS_HEADER, pairs), (LINED_HEADER, lined))
+    more = "".join([*(h for h, named in wanted if named), *(_INCLUDES[h] for h in helpers)])
     text = head + HEADER + more + "\n" + body.replace(_PLACEHOLDER, symbol)
     return KernelText(symbol, text, table_row(op, symbol, dialect), dialect)
 
@@ -114,7 +115,7 @@ def emit_cuda(op: BoundOp, arch: str) -> CudaText:
 def emit_unit(texts: Iterable[KernelText]) -> str:
     """Many kernels in one translation unit; each symbol once."""
     texts = list(texts)
-    optional = (GEMM_HEADER, PAIRS_HEADER, *_INCLUDES.values())
+    optional = (GEMM_HEADER, PAIRS_HEADER, LINED_HEADER, *_INCLUDES.values())
     more = (h for h in optional if any(h in t.source for t in texts))
     out = [HEADER + "".join(more)]
     seen: set[str] = set()

@@ -151,6 +151,8 @@ class CExpr:
     fma = True
     #: Whether sums of products of bf16 go by pairs.h.
     pairs = False
+    #: Whether windows are packed by lines (lined.h).
+    lined = False
     #: Whether exp of a difference, most often from a maximum that a mask left, has a text of its own (masked.h).
     masked = False
 

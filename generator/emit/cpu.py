@@ -30,9 +30,10 @@ class Cpu(CLike):
 
 
 class CpuTiles(Cpu):
-    """Where there may be tiles for bf16 (the caller of a kernel says so), and subnormal numbers are slow."""
+    """With vectors as long as a small image's row; there may be tiles for bf16 (the caller of a kernel says so); a
+    subnormal number costs as much as hundreds of others."""
 
-    pairs = masked = True
+    pairs = masked = lined = True
 
 
 class CpuPortable(Cpu):

@@ -188,7 +188,8 @@ def _factor(c: CLike, name: str, f: Factor, dtype: DType) -> None:
         return
     _point(c, name, f)
     kind = f"{_stored(f)}, {len(f.window)}, {'true' if f.apart else 'false'}"
-    c.line(f"const auto {name} = owk_windowed<{kind}>({name}_pack, {name}_point, e.w{own.id}, e.w{w.id});")
+    make = "owk_lined" if c.lined else "owk_windowed"
+    c.line(f"const auto {name} = {make}<{kind}>({name}_pack, {name}_point, e.w{own.id}, e.w{w.id});")
 
 
 def _stored(f: Factor) -> str:
