@@ -433,6 +433,7 @@ class _SpecBinder:
         self.lengths = dict(key.lengths)
         self.ranks = dict(key.ranks)
         self.env = Env(spec.op, spec.file, {k: DType(v) for k, v in key.types}, dict(key.static))
+        self.env.told = {n: a.static for n, a in spec.attrs.items() if isinstance(a.static, tuple)}
         self.b = _Binder(self.env)
         self.b.spots = {}
         self.inputs: list[Tensor] = []

@@ -103,6 +103,8 @@ class Lanes(Typing):
                     return UNKNOWN
                 if op == "in":
                     return u in v
+                if self.untold(a, v) or self.untold(b, u):
+                    return UNKNOWN
                 if op in ("==", "!="):
                     return (u == v) if op == "==" else (u != v)
                 if "other" in (u, v):  # none of the numbers told apart: how it compares is seen later
@@ -118,6 +120,12 @@ class Lanes(Typing):
                 c = self.static_value(t)
                 return UNKNOWN if c is UNKNOWN else self.static_value(a if c else b)
         return UNKNOWN
+
+    def untold(self, x: Expr, value: object) -> bool:
+        """Whether `x` is an attribute that is none of the numbers told apart, and `value` is none of them either."""
+        if not isinstance(x, Name) or self.env.static.get(x.id) != "other" or x.id not in self.env.attrs:
+            return False
+        return value not in self.env.told.get(x.id, (value,))
 
     # ------------------------------------------------------------------------------------------ lanes
     def lane_count(self, x: Expr) -> int | None:

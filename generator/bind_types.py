@@ -83,6 +83,9 @@ class Env:
     absent: set[str] = field(default_factory=set)
     known: set[str] = field(default_factory=set)  # inputs and attributes whose presence may be asked
     attrs: dict[str, Attr] = field(default_factory=dict)
+    told: dict[str, tuple[object, ...]] = field(
+        default_factory=dict
+    )  # attribute -> values with kernels of their own
     attr_exprs: dict[str, Expr] = field(
         default_factory=dict
     )  # absent attribute -> its default expression (unbound)

@@ -489,8 +489,10 @@ class Push:
             case Call(fn="atan2", args=(a, b)):
                 u, v = widened(a), widened(b)
                 square = add(mul(u, u), mul(v, v))
-                give(a, lambda: mul(g, div(v, square)))
-                give(b, lambda: neg(mul(g, div(u, square))))
+                # At the origin PyTorch has 0.
+                apart = lnot(land(cmp("==", u, num_like(0, u)), cmp("==", v, num_like(0, v))))
+                give(a, lambda: mul(g, div(v, square)), apart)
+                give(b, lambda: neg(mul(g, div(u, square))), apart)
             case Call(fn="fmod", args=(a, b)):
                 give(a, lambda: g)
                 give(b, lambda: neg(mul(g, call("trunc", div(widened(a), widened(b))))))

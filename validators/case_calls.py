@@ -12,7 +12,7 @@ import contextlib
 import hashlib
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from ..generator.bind import bind
 from ..generator.bind_key import Resolved, key_for_call
 from ..generator.bound import BindKey, BoundOp
 from ..generator.errors import OpwrightError
-from ..generator.expr import Bin, Call, Cmp, Expr, Name, Num, Un, show, walk
+from ..generator.expr import Bin, Block, Call, Cmp, Expr, If, Name, Num, Str, Un, show, walk
 from ..generator.spec import OpSpec
 from ..generator.spec_model import AttrDecl, TensorType
 from ..generator.types import CATEGORIES, RULES, DType, Operand
@@ -32,13 +32,16 @@ from .extents import Shape
 from .oracle import survey
 from .sizes import RUNGS, cut, grown
 
-__all__ = ["BareCall", "Calls", "type_choices"]
+__all__ = ["BareCall", "Calls", "expressions", "type_choices"]
 
 Rng = np.random.Generator
 #: Extents of held-out shapes: the ends, powers of two and their neighbours.
 EXTENTS = (1, 2, 3, 4, 5, 7, 8, 9, 13, 15, 16, 17, 31, 32, 33, 63, 64, 65)
 MAX_POINTS = 4_000_000
 ATTEMPTS = 80
+#: Stand for an attribute of one more than the largest extent of a call, and than the product of all.
+MOST, ALL = "most", "all"
+_FRACTIONAL = ("float", "floats", "scalar")
 #: What a call on the ladder of sizes may cost the oracle.
 SIZED_POINTS = 1_500_000
 
@@ -120,6 +123,7 @@ class Calls:
         self.calls: dict[str, BareCall | CaseRefused] = {}
         self.choices = type_choices(spec)
         self.list_dims = _list_dims(spec)
+        self.literals = _literals(spec)
 
     def types(self, text: str) -> dict[str, DType]:
         names = [] if text == "-" else text.split("+")
@@ -173,6 +177,9 @@ class Calls:
             call = self.complete(self.plainest())
             call.attrs[source[5:]] = 0
             return call
+        if source.startswith("edge."):
+            _, attr, place = source.split(".")
+            return self.beyond(self.spec.attrs[attr], int(place), self.types(types))
         if source.startswith("axes."):
             _, attr, place = source.split(".")
             return self.edge_of_axes(self.spec.attrs[attr], int(place), self.types(types))
@@ -192,6 +199,45 @@ class Calls:
                 survey(op, shapes, run_attrs)
                 return call
         raise CaseRefused(f"no declared case is taken without `{attr}`", inapplicable=True)
+
+    def beyond(self, a: AttrDecl, place: int, chosen: dict[str, DType]) -> BareCall:
+        """The plainest call with a number beyond those that `drawn_attrs` gives."""
+        call = self.complete(self.plainest())
+        extents = [
+            e for v in call.dims.values() for e in (v if isinstance(v, tuple) else (v,)) if isinstance(e, int)
+        ]
+        value = self.edges_of(a)[place]
+        if value in (MOST, ALL):
+            value = (math.prod(extents) if value is ALL else max(extents, default=1)) + 1
+        have = call.attrs.get(a.name, a.default if a.has_default else None)
+        if a.kind in ("ints", "floats"):
+            call.attrs[a.name] = (value,) * (len(have) if isinstance(have, tuple) else 1)
+        else:
+            call.attrs[a.name] = value
+        points = 0
+        with contextlib.suppress(OpwrightError):  # why the operator does not take it comes with the case
+            op, run_attrs, shapes, _ = self.resolve(call, chosen)
+            points = survey(op, shapes, run_attrs).points
+        if points > SIZED_POINTS:
+            raise CaseRefused(f"`{a.name}` = {value} makes the call too large", inapplicable=True)
+        return call
+
+    def edges_of(self, a: AttrDecl) -> list[Any]:
+        """Numbers where an operator may change its mind about an attribute: around zero, beyond its extents (`MOST` of
+        any, `ALL` of their product), and those that the spec compares it with.
+        """
+        if a.kind not in (*_FRACTIONAL, "int", "ints"):
+            return []
+        compared = [v for v in self.literals.get(a.name, ()) if a.kind in _FRACTIONAL or v == int(v)]
+        beside = [v + d for v in compared for d in (-1, 0, 1)]
+        if isinstance(a.static, tuple):  # `domain` has the others
+            return [v for v in dict.fromkeys((-1 if a.kind == "int" else -1.5, *beside)) if v not in a.static]
+        match a.kind:
+            case "int" | "ints":
+                return list(dict.fromkeys((-1, 0, 1, *map(int, beside), MOST, ALL)))
+            case "float" | "floats":
+                return list(dict.fromkeys((-0.5, 0.0, 1.0, 2.5, *map(float, beside), MOST)))
+        return list(dict.fromkeys((-1, 0, 1, 2.5, *beside, MOST, ALL)))
 
     def edge_of_axes(self, a: AttrDecl, place: int, chosen: dict[str, DType]) -> BareCall:
         """A declared case whose axes named by `a` have extent 1 (place 0), or with no axes named (1)."""
@@ -610,6 +656,8 @@ class Calls:
             return [False, True]
         if a.kind == "enum":
             return list(a.values)
+        if a.kind == "str":
+            return [*dict.fromkeys(self.literals.get(a.name, ()))]
         if isinstance(a.static, tuple):
             return [*a.static, 3 if a.kind == "int" else 2.5]
         return []
@@ -790,6 +838,36 @@ def type_choices(spec: OpSpec) -> list[tuple[str, tuple[DType, ...]]]:
                 sets.append(CATEGORIES["inexact"])
             out.append((var, tuple(d for d in DType if all(d in s for s in sets))))
     return out
+
+
+def _literals(spec: OpSpec) -> dict[str, list[Any]]:
+    """Attribute -> the finite numbers that a comparison, a max or a min holds it against, in rules or in `compute`; of
+    strings, strings."""
+    out: dict[str, list[Any]] = {}
+    for root in (*(r.expr for r in spec.require), *expressions(spec.compute)):
+        for part in walk(root):
+            if not (isinstance(part, Cmp) or (isinstance(part, Call) and part.fn in ("max", "min"))):
+                continue
+            inside = list(walk(part))
+            numbers = [n.value for n in inside if isinstance(n, Num) and not isinstance(n.value, bool)]
+            texts = [n.value for n in inside if isinstance(n, Str)]
+            for a in (spec.attrs[n.id] for n in inside if isinstance(n, Name) and n.id in spec.attrs):
+                fit = texts if a.kind == "str" else [v for v in numbers if math.isfinite(v) and abs(v) < 1e6]
+                out.setdefault(a.name, []).extend(fit)
+    return out
+
+
+def expressions(block: Block) -> Iterator[Expr]:
+    """Every value, guard and static test of a block."""
+    for st in block:
+        if isinstance(st, If):
+            yield st.test
+            yield from expressions(st.then)
+            yield from expressions(st.orelse)
+        else:
+            yield st.value
+            if st.guard is not None:
+                yield st.guard
 
 
 def _list_dims(spec: OpSpec) -> set[str]:

@@ -106,6 +106,11 @@ class Plan:
         for a in self.spec.attrs.values():
             if a.kind == "scalar" and not isinstance(a.static, tuple):
                 add(f"zero.{a.name}", main, "nan_inf")  # a factor of nothing may leave out what it multiplies
+        for a in self.spec.attrs.values():
+            for k in range(
+                0 if a.static is True else len(self.b.edges_of(a))
+            ):  # each a kernel: the gate meaning asks
+                add(f"edge.{a.name}.{k}", main, self.finite())
         declared = [self.b.declared(k).attrs for k in range(len(self.spec.test.cases))]
         for a in self.spec.attrs.values():
             if a.has_default and declared and all(a.name in given for given in declared):

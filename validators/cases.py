@@ -4,7 +4,8 @@ A name says how a case is made: `source/types/values/layout/index/given`, for ex
 `case0/f32/normal/transposed/uniform/all`.
   source   `case3` the spec's own case; `draw5` a held-out shape drawn by the seed; `size2.1` one on rung 2 of the
            ladder of sizes; `attr.mode.1` the second value of an attribute; `zero.beta` an attribute that is 0;
-           `default.mode` without it; `rule2`, `axis.dim`, `shape` calls that must be refused
+           `edge.size.3` the fourth of its numbers beyond those drawn; `default.mode` without it;
+           `rule2`, `axis.dim`, `shape` calls that must be refused
   types    dtype of each free type variable, in order, joined by `+` (`-`: none)
   values   a value class, layout a layout, index an index class (`-`: no integer input points anywhere)
   given    `all` inputs present, or `no:w+b`
@@ -43,6 +44,8 @@ from .oracle import Survey, output_shapes, survey
 from .values import ARRAY, Array, from_array, to_array
 
 __all__ = ["build_case", "make_cases"]
+#: Sources that give an attribute a number without asking whether the operator takes it.
+_TRIED = ("zero.", "edge.")
 DEFAULT_DTYPES = (DType.F32, DType.F64, DType.BF16, DType.F16, DType.I64, DType.I32, DType.BOOL, DType.U8)
 
 
@@ -92,11 +95,13 @@ class Builder(Calls):
                 return self.shape_error(name, call, chosen)
             return self.fill(name, call, chosen, values, layout, index)
         except OracleRefusal as e:
-            raise CaseRefused(e.message, inapplicable=source.startswith("zero.")) from None
-        except CaseRefused:
-            raise
+            raise CaseRefused(e.message, inapplicable=source.startswith(_TRIED)) from None
+        except CaseRefused as e:
+            raise CaseRefused(e.message, inapplicable=e.inapplicable or source.startswith("edge.")) from None
         except OpwrightError as e:
-            raise CaseRefused(f"{type(e).__name__}: {e.message}") from None
+            raise CaseRefused(
+                f"{type(e).__name__}: {e.message}", inapplicable=source.startswith("edge.")
+            ) from None
 
     # ------------------------------------------------------------------------------------------ contents
     def fill(

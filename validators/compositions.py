@@ -338,7 +338,9 @@ def latent_attention_decode(
 
 
 def merge_attention(a: Tensor, a_lse: Tensor, b: Tensor, b_lse: Tensor) -> Any:
-    weights = torch.softmax(torch.stack([a_lse, b_lse], -1), -1).nan_to_num()
+    both = torch.stack([a_lse, b_lse], -1)
+    nothing = (both == -math.inf).all(-1, keepdim=True)  # of no key: no weight, and no nan
+    weights = torch.softmax(both, -1).masked_fill(nothing, 0)
     return a * weights[..., :1] + b * weights[..., 1:], torch.logaddexp(a_lse, b_lse)
 
 
@@ -497,44 +499,82 @@ def ssd_scan(
     skip_weight: Tensor | None,
     s0: Tensor | None,
 ) -> Any:
-    """As one matrix: out = ((c b^T) * decay) x, the form by attention."""
-    length, heads = x.shape[-3], x.shape[-2]
-    share = heads // b.shape[-2]
-    b, c = b.repeat_interleave(share, -2), c.repeat_interleave(share, -2)
-    decay = (dt * a).movedim(-1, -2)  # [..., h, t]
-    t = torch.arange(length)
-    total = torch.zeros(*decay.shape, length, dtype=x.dtype)
-    for u in range(length):
-        for v in range(u, length):
-            total[..., v, u] = decay[..., u + 1 : v + 1].sum(-1)
-    weights = torch.exp(total).masked_fill(t[None, :] > t[:, None], 0.0)
-    scores = torch.einsum("...thn,...uhn->...htu", c, b) * weights
+    """As one matrix: out = ((c b^T) * decay) x, the form by attention; where that gives no number, by steps."""
+    length = x.shape[-3]
+    heads = _for_heads(x, b, c)
+    total = _between(dt * a)
+    future = torch.ones(length, length, dtype=torch.bool).triu(1)
+    weights = torch.exp(total).masked_fill(future, 0.0)
+    scores = torch.einsum("...thn,...uhn->...htu", heads[1], heads[0]) * weights
     out = torch.einsum("...htu,...uh,...uhp->...thp", scores, dt, x)
-    last = torch.einsum("...hu,...uh,...uhp,...uhn->...hpn", weights[..., -1, :], dt, x, b)
+    last = torch.einsum("...hu,...uh,...uhp,...uhn->...hpn", weights[..., -1, :], dt, x, heads[0])
     if s0 is not None:
-        since = torch.exp(decay.cumsum(-1))
-        out = out + torch.einsum("...ht,...thn,...hpn->...thp", since, c, s0)
+        since = torch.exp((dt * a).movedim(-1, -2).cumsum(-1))
+        out = out + torch.einsum("...ht,...thn,...hpn->...thp", since, heads[1], s0)
         last = last + since[..., -1, None, None] * s0
+    steps = _ssd_steps(x, dt, a, *heads, s0)
+    out, last = (torch.where(m.isfinite(), m, n) for m, n in zip((out, last), steps, strict=True))
     return out if skip_weight is None else out + skip_weight[:, None] * x, last
 
 
-def ssd_chunks(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, s0: Tensor | None) -> Any:
-    """Step by step: chunks are a way to compute, not a meaning."""
-    chunks = x.shape[-4:-2]
-    places = -4, -3, -4, -4
-    x, dt, b, c = (v.flatten(p, p + 1) for v, p in zip((x, dt, b, c), places, strict=True))
+def _for_heads(x: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    """b and c of each head, which groups of heads share."""
     share = x.shape[-2] // b.shape[-2]
-    b, c = b.repeat_interleave(share, -2), c.repeat_interleave(share, -2)
+    return b.repeat_interleave(share, -2), c.repeat_interleave(share, -2)
+
+
+def _between(decay: Tensor) -> Tensor:
+    """[..., h, t, u]: the sum of [..., t, h] over the places after u, up to t; no difference of sums, which may be
+    infinite.
+    """
+    rows = decay.movedim(-1, -2)
+    total = torch.zeros(*rows.shape, rows.shape[-1], dtype=rows.dtype)
+    for u in range(rows.shape[-1]):
+        for t in range(u, rows.shape[-1]):
+            total[..., t, u] = rows[..., u + 1 : t + 1].sum(-1)
+    return total
+
+
+def _ssd_steps(
+    x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, s0: Tensor | None
+) -> tuple[Tensor, Tensor]:
     state = (
         torch.zeros(*x.shape[:-3], *x.shape[-2:], b.shape[-1], dtype=a.dtype) if s0 is None else s0.clone()
     )
     outs = []
     for t in range(x.shape[-3]):
         now = dt[..., t, :, None, None]
-        fresh = x[..., t, :, :, None] * b[..., t, :, None, :]
-        state = torch.exp(now * a[:, None, None]) * state + now * fresh
+        fresh = now * x[..., t, :, :, None] * b[..., t, :, None, :]
+        state = torch.exp(now * a[:, None, None]) * state + fresh
         outs.append((state * c[..., t, :, None, :]).sum(-1))
-    return torch.stack(outs, -3).unflatten(-3, chunks), state
+    return torch.stack(outs, -3), state
+
+
+def ssd_chunks(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, s0: Tensor | None) -> Any:
+    """Step by step: chunks are a way to compute, not a meaning.  Where steps give no number, chunk by chunk: of
+    infinities a product of sums is not the sum of products."""
+    chunks = x.shape[-4:-2]
+    places = -4, -3, -4, -4
+    flat = [v.flatten(p, p + 1) for v, p in zip((x, dt, b, c), places, strict=True)]
+    out, last = _ssd_steps(flat[0], flat[1], a, *_for_heads(flat[0], flat[2], flat[3]), s0)
+    state = torch.zeros_like(last) if s0 is None else s0
+    parts = []
+    b, c = _for_heads(x, b, c)
+    for m in range(chunks[0]):
+        xs, ds, bs, cs = x[..., m, :, :, :], dt[..., m, :, :], b[..., m, :, :, :], c[..., m, :, :, :]
+        between, since = torch.exp(_between(ds * a)), torch.exp((ds * a).movedim(-1, -2).cumsum(-1))
+        for t in range(chunks[1]):
+            scores = torch.einsum("...hn,...uhn->...hu", cs[..., t, :, :], bs[..., : t + 1, :, :])
+            scores = between[..., t, : t + 1] * scores * ds[..., : t + 1, :].movedim(-1, -2)
+            own = (scores[..., None] * xs[..., : t + 1, :, :].movedim(-2, -3)).sum(-2)
+            before = torch.einsum("...hn,...hpn->...hp", cs[..., t, :, :], state)
+            parts.append(own + since[..., t, None] * before)
+        fresh = between[..., -1, :].movedim(-1, -2)[..., None, None] * ds[..., None, None]
+        fresh = fresh * xs[..., None] * bs[..., None, :]
+        state = since[..., -1, None, None] * state + fresh.sum(-4)
+    by_chunks = torch.stack(parts, -3), state
+    out, last = (torch.where(m.isfinite(), m, n) for m, n in zip((out, last), by_chunks, strict=True))
+    return out.unflatten(-3, chunks), last
 
 
 def gated_delta_rule(
@@ -567,9 +607,14 @@ def gated_linear_attention(
 
 
 def linear_attention(q: Tensor, k: Tensor, v: Tensor, *, eps: float) -> Any:
-    a, b = F.elu(q) + 1, F.elu(k) + 1
-    weights = (a @ b.transpose(-1, -2)).tril()
-    return (weights @ v) / (weights.sum(-1, keepdim=True) + eps)
+    """By places: what is after one counts for nothing, no number either; elu + 1 would cancel below 0."""
+    a, b = (torch.where(x < 0, x.exp(), x + 1) for x in (q, k))
+    outs = []
+    for t in range(q.shape[-2]):
+        weights = torch.einsum("...e,...ue->...u", a[..., t, :], b[..., : t + 1, :])
+        summed = torch.einsum("...u,...uf->...f", weights, v[..., : t + 1, :])
+        outs.append(summed / (weights.sum(-1, keepdim=True) + eps))
+    return torch.stack(outs, -2) if outs else torch.zeros_like(v)
 
 
 def rwkv6(r: Tensor, k: Tensor, v: Tensor, w: Tensor, bonus: Tensor, s0: Tensor | None) -> Any:

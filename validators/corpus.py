@@ -3,7 +3,7 @@ what the judge says of each.
 
 The data lies in a checkout, in tests/validators/corpus (manifest.yaml, specs.yaml, kernels); it is no part of a wheel.
 
-May import: judge, verdict, generator.{bind, bound, spec, errors}, ruamel.yaml.
+May import: judge, verdict, generator.{bind, bound, errors, grad, normal, spec}, ruamel.yaml.
 To add an entry: tests/validators/corpus.
 """
 
@@ -21,6 +21,8 @@ from ruamel.yaml import YAML
 from ..generator.bind import bind, bind_grad
 from ..generator.bound import BindKey, BoundOp, KernelText
 from ..generator.errors import OpwrightError
+from ..generator.grad import adjoint
+from ..generator.normal import normalise
 from ..generator.spec import OpSpec, load_spec_text
 from .judge import judge
 from .verdict import NOT_HERE, GateResult, Verdict
@@ -89,6 +91,9 @@ class TextSource:
         ]
 
     def gradient_op(self, key: BindKey) -> BoundOp:
+        grad = self.entry.spec.grad
+        if grad is not None and grad.derive:
+            return adjoint(normalise(bind(self.entry.spec, key)), grad.wrt, grad.save)
         return bind_grad(self.entry.spec, key)
 
 
@@ -195,7 +200,7 @@ def score(
     """The judge on one entry.  alone: the gate that should rejected it, and no other (without a gate: it is right)."""
     without = [entry.without] if entry.without else []
     tier = tier or entry.tier
-    about = (entry.spec.op, entry.spec.meaning_hash(), tier, seed)
+    about = (entry.spec.op, entry.spec.meaning_hash() + repr(entry.spec.aten), tier, seed)
     known = {"meaning": _MEANINGS[about]} if about in _MEANINGS else {}
     verdict = judge(
         entry.spec,

@@ -148,8 +148,9 @@ def _proof(verdict: Verdict, kernels: Sequence[KernelText]) -> Proof:
     )
 
 
-#: (dialect, tier) -> the hash of the text that is printed today; None where nothing can be printed.
-TextOf = Callable[[str, str], str | None]
+#: (dialect, proof) -> the hash of the text that is printed today for what the proof is about; None where nothing can be
+#: printed.
+TextOf = Callable[[str, Proof], str | None]
 
 
 def merged(
@@ -165,8 +166,8 @@ def merged(
             dialect == verdict.dialect
         ):  # the new proof's place, unless the old one proves more of the same text
             more = proof.tier == "full" != verdict.tier
-            return more and text_of is not None and text_of(dialect, proof.tier) == proof.text
-        return text_of is None or text_of(dialect, proof.tier) == proof.text
+            return more and text_of is not None and text_of(dialect, proof) == proof.text
+        return text_of is None or text_of(dialect, proof) == proof.text
 
     kept = {dialect: proof for dialect, proof in others.items() if holds(dialect, proof)}
     kept.setdefault(verdict.dialect, _proof(verdict, kernels))
@@ -314,9 +315,14 @@ def freshness(
 
 
 def reproduces(old: Proof, new: Proof) -> list[str]:
-    """How `new` falls short of `old`: empty when the verdicts are the same and every error is within its bound."""
+    """How `new` falls short of `old`: empty when the verdicts are the same and every error is within its bound.
+
+    Of more keys than the old one the text is another one: `freshness` is asked of those that it knows.
+    """
     found = []
-    if old.text != new.text:
+    if unknown := sorted({*old.keys} - {*new.keys}):
+        found.append(f"no longer judged: {', '.join(unknown)}")
+    if old.text != new.text and {*old.keys} == {*new.keys}:
         found.append("the text differs")
     for name, row in sorted(old.gates.items()):
         now = new.gates.get(name)

@@ -1,11 +1,12 @@
 """The gate `gradient`: the adjoint program is the derivative of the operator, and its kernel computes it.
 
-Three proofs.  (1) In f64, by the oracle alone: the adjoint's outputs against finite differences of the forward, along
+Four proofs.  (1) In f64, by the oracle alone: the adjoint's outputs against finite differences of the forward, along
 random directions and for single elements, with Richardson's extrapolation, whose two estimates also say how far the
-difference can be trusted.  (2) A declared adjoint against the derived one, ball against ball.  (3) The adjoint's
-kernel against the adjoint's oracle by the ball bound, on saved values rounded as a forward kernel would round them.
+difference can be trusted.  (2) A declared adjoint against the derived one, ball against ball.  (3) At corners, where
+differences prove nothing, against eager autograd (subgradients.py).  (4) The adjoint's kernel against the adjoint's
+oracle by the ball bound, on saved values rounded as a forward kernel would round them.
 
-May import: bind, normal, grad of the generator; ball, oracle, session, trial, values.
+May import: bind, normal, grad of the generator; ball, meaning, oracle, session, subgradients, trial, values.
 """
 
 from __future__ import annotations
@@ -28,8 +29,11 @@ from .ball import Ball
 from .extents import OracleError
 from .harness import Array
 from .lift import lift_key, lift_trial
+from .meaning import lifted_attrs
 from .oracle import OracleRefusal, OracleTooLarge, evaluate
 from .session import Session, Tally
+from .subgradients import apart, cornered, eager
+from .torch_server import TorchMissing
 from .trial import Subject, Trial, compare, describe, size_of
 from .values import ARRAY, to_array
 from .verdict import NOT_APPLICABLE, Failure, GateResult
@@ -377,6 +381,10 @@ def gate_gradient(s: Session) -> GateResult:
             break
         seen.add(key)
         rough += _prove(s, lift_trial(trial, key), key, tally, rng)
+    try:
+        _at_corners(s, tally, np.random.default_rng((s.seed, 5)))
+    except TorchMissing as missing:
+        tally.note(f"corners are not compared with autograd here: {missing}")
     _judge_kernels(s, tally, rng)
     if rough:
         tally.note(f"{rough} difference(s) at a kink or beyond f64")
@@ -431,6 +439,80 @@ def _prove(s: Session, trial: Trial, key: BindKey, tally: Tally, rng: np.random.
         tally.fail(say(f"the adjoint in f64: {error}"))
         return 0
     return rough
+
+
+def _at_corners(s: Session, tally: Tally, rng: np.random.Generator) -> None:
+    """Small calls, two for each set of attributes and inputs, at the operator's corners."""
+    small = [t for t in s.trials if 0 < size_of(t) <= 400 and _finite(t)] if s.spec.aten else []
+    groups: dict[object, list[tuple[Trial, BindKey]]] = {}
+    for trial in sorted(small, key=size_of, reverse=True):
+        key = lift_key(s.spec, trial.key)
+        if key is not None and _continuous(s.spec, key):
+            mark = (key, tuple(trial.arrays), str(trial.given))
+            groups.setdefault(mark, []).append((lift_trial(trial, key), key))
+    turns = [pair for n in range(2) for g in groups.values() for pair in g[n : n + 1]]
+    for k, (trial, key) in enumerate(turns[: 60 if s.full else 12]):
+        lifted = replace(trial, given=lifted_attrs(s.spec, trial))
+        found = False
+        for at in cornered(s.spec, lifted, rng)[: 3 if k < len(groups) else 1]:
+            found |= _compared_at(s, at, key, tally, rng)
+        if not found:
+            _compared_at(s, lifted, key, tally, rng)
+
+
+def _compared_at(s: Session, trial: Trial, key: BindKey, tally: Tally, rng: np.random.Generator) -> bool:
+    """Hold the adjoint against autograd at one call; False where the operator or PyTorch does not take it.
+
+    Each output by itself: some overloads pass nothing on from what they return for their own use.
+    """
+    assert s.spec.grad is not None
+    try:
+        forward = with_saved(normalise(bind(s.spec, key)), s.spec.grad.save)
+        backward = s.source.gradient_op(key)
+        want = evaluate(forward, trial.arrays, trial.attrs)
+        cotangents = {
+            n: np.where(np.isfinite(want[n].value), ct, 0.0)
+            for n, ct in _cotangents(forward, want, rng).items()
+        }
+        beyond = any(not np.isfinite(want[n].value).all() for n in cotangents)
+        compared = False
+        for output in cotangents:
+            alone = {n: ct if n == output else np.zeros_like(ct) for n, ct in cotangents.items()}
+            found = gradients_of(_Problem(trial, forward, backward, alone))
+            for entry in s.spec.aten:
+                answers = eager(s.spec, entry, trial, alone, s.spec.grad.wrt)
+                if not answers or (len(cotangents) > 1 and not any(a.any() for a in answers.values())):
+                    continue
+                compared = True
+                _hold(s, entry.overload, trial, found, answers, tally, beyond)
+    except OpwrightError:  # where the operator takes the call, differences have said so
+        return False
+    return compared
+
+
+def _hold(
+    s: Session,
+    overload: str,
+    trial: Trial,
+    found: Mapping[str, Ball],
+    answers: Mapping[str, Array],
+    tally: Tally,
+    beyond: bool,
+) -> None:
+    for name, theirs in answers.items():
+        ours = found.get(f"d{name}")
+        if ours is None or ours.shape != theirs.shape:
+            continue
+        at, pardoned = apart(overload, trial, ours, theirs, _RESOLVED, beyond=beyond)
+        if pardoned:
+            tally.note(f"autograd of {overload} {pardoned}")
+        if at is None:
+            if not pardoned:
+                tally.passed()
+            continue
+        is_, says = f"{ours.value[at]:.9g}", f"{theirs[at]:.9g}"
+        message = f"d{name} {list(at)} is {is_} at a corner, autograd of {overload} says {says}"
+        tally.fail(Failure(message, trial.name, describe(trial), s.repeat(trial)))
 
 
 def _judge_kernels(s: Session, tally: Tally, rng: np.random.Generator) -> None:

@@ -112,7 +112,10 @@ def judge(
         tier,
         seed,
         tuple(results),
-        tuple(sorted(k.show() for k in order)),
+        # The text is that of the keys at seed 0, which other seeds have, but for a draw of their own.
+        tuple(
+            sorted({k.show() for k in (*order, *(judged_keys(spec, tier, dtypes) if seed and runs else ()))})
+        ),
         missing,
         tuple(sorted(session.place.items())),
     )

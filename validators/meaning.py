@@ -12,6 +12,7 @@ To add a kind of source: a function like `_against_reference`, and its place in 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import importlib
 import itertools
@@ -36,6 +37,8 @@ from .laws import holds, law_op
 from .lift import lift_dtype, lift_key, lift_trial
 from .mutants import KillRate, kill_rate
 from .oracle import OracleRefusal, OracleTooLarge, evaluate
+from .overloads import SUPPLIED, mistakes
+from .promotions import mixed_types
 from .refusals import bad_data
 from .session import Session, Tally
 from .torch_server import TorchCrashed, TorchError, TorchMissing, TorchServer
@@ -43,7 +46,16 @@ from .trial import Trial, describe, size_of
 from .values import ARRAY, dtype_of
 from .verdict import AUTHOR_ONLY, NOT_APPLICABLE, NOT_HERE, Failure, GateResult
 
-__all__ = ["AUTHOR_ONLY", "aten_arguments", "gate_meaning", "measure_strength", "torch_server"]
+__all__ = [
+    "AUTHOR_ONLY",
+    "aten_arguments",
+    "gate_meaning",
+    "lifted_attrs",
+    "measure_strength",
+    "tie_rule",
+    "torch_server",
+    "untied",
+]
 
 #: Elements of a case beyond which another source is not asked.
 _LARGEST = 1 << 18
@@ -126,12 +138,6 @@ _QUIRKS = {
 #: scores, so that a hidden nan or inf makes a row nan; the fused kernel replaces them (and gives 0 for a row of nan).
 #: The formula is asked; only where it says nan and `compute` does not, the fused kernel has to agree with `compute`.
 _TWO_KERNELS = {"aten.scaled_dot_product_attention"}
-#: Arguments whose default is no constant of a spec, and comes from runtime/python/arguments.py before any row is asked.
-_SUPPLIED = {
-    ("aten.hardtanh.default", "min_val"),
-    ("aten.hardtanh.default", "max_val"),
-    ("aten.rms_norm.default", "eps"),
-}
 #: Arguments that say where and how a result is stored, and `sorted`, without which an overload promises no order.
 _IRRELEVANT = {"layout", "device", "pin_memory", "memory_format", "non_blocking", "sorted"}
 #: What PyTorch prints of memory that it never set: another text each time.
@@ -146,6 +152,8 @@ _NO_KERNEL = (
     "is not supported",
     "Inexpressible",
 )
+#: Sources of cases that differ from others by an attribute.
+_OF_ATTRIBUTES = ("attr.", "axes.", "default.", "edge.", "zero.")
 #: How torch refuses a position.
 _OUT_OF_RANGE = ("IndexError", "out of range", "out of bounds", "out-of-bounds")
 
@@ -250,7 +258,7 @@ def _left_out(spec: OpSpec, entry: AtenEntry, trial: Trial) -> list[str]:
         and to in spec.attrs
         and spec.attrs[to].has_default
         and to not in trial.given
-        and (entry.overload, argument) not in _SUPPLIED
+        and (entry.overload, argument) not in SUPPLIED
     ]
 
 
@@ -272,15 +280,36 @@ def _lifted(s: Session, limit: int) -> list[Trial]:
     for trial in sorted(every.values(), key=_narrow):
         if size_of(trial) > _LARGEST:
             continue
-        key = lift_key(s.spec, trial.key)
-        lifted = trial if key is None else lift_trial(trial, key)
+        lifted = _lift(s.spec, trial)
         mark = (lifted.key, tuple((n, a.shape) for n, a in lifted.arrays.items()), str(lifted.attrs))
-        of_class = groups.setdefault(trial.classes, {})
+        # What an attribute alone makes a case of, no other case stands for.
+        source = trial.case.partition("/")[0]
+        alone = (source,) if source.startswith(_OF_ATTRIBUTES) else ()
+        of_class = groups.setdefault(trial.classes + alone, {})
         if mark not in of_class:
-            of_class[mark] = replace(lifted, given=_lifted_attrs(s.spec, lifted))
+            of_class[mark] = lifted
     rounds = itertools.zip_longest(*(g.values() for g in groups.values()))
     order = [trial for turn in rounds for trial in turn if trial is not None]
     return order[: max(limit, len(groups))]
+
+
+def _lift(spec: OpSpec, trial: Trial) -> Trial:
+    key = lift_key(spec, trial.key)
+    lifted = trial if key is None else lift_trial(trial, key)
+    return replace(lifted, given=lifted_attrs(spec, lifted))
+
+
+def _edges(s: Session) -> list[Trial]:
+    """What no other gate asks, for each is a kernel of its own: numbers of static attributes beyond those drawn."""
+    builder = Builder(s.spec, s.seed)
+    plan = Plan(builder, "quick", _NARROW)
+    out = []
+    for a in (a for a in s.spec.attrs.values() if a.static is True):
+        for k in range(len(builder.edges_of(a))):
+            name = f"edge.{a.name}.{k}/{plan.combinations()[0]}/{plan.finite()}/contiguous/{plan.index}/all"
+            with contextlib.suppress(CaseRefused):
+                out.append(Trial.of_case(builder.build(name)))
+    return [t for t in out if size_of(t) <= _LARGEST]
 
 
 def _narrow(trial: Trial) -> int:
@@ -288,7 +317,7 @@ def _narrow(trial: Trial) -> int:
     return -max((a.itemsize for a in trial.arrays.values() if a.dtype.kind not in "biu"), default=0)
 
 
-def _lifted_attrs(spec: OpSpec, trial: Trial) -> dict[str, Any]:
+def lifted_attrs(spec: OpSpec, trial: Trial) -> dict[str, Any]:
     out = dict(trial.given)
     for name, decl in spec.attrs.items():
         if decl.kind != "dtype":
@@ -301,7 +330,7 @@ def _lifted_attrs(spec: OpSpec, trial: Trial) -> dict[str, Any]:
     return out
 
 
-def _untied(trial: Trial) -> Trial:
+def untied(trial: Trial) -> Trial:
     """The same with no two numbers of a tensor equal, and no inf or nan."""
 
     def spread(a: Array) -> Array:
@@ -431,7 +460,9 @@ class _Aten:
 
     def __init__(self, s: Session, entry: AtenEntry, tally: Tally) -> None:
         self.s, self.entry, self.tally = s, entry, tally
-        self.returns = entry.returns or tuple(n for n, t in s.spec.outputs.items() if not t.aux)
+        self.returns: Sequence[str] = entry.returns or tuple(
+            n for n, t in s.spec.outputs.items() if not t.aux
+        )
         self.compared = 0
         self.refused: list[str] = []
 
@@ -572,13 +603,13 @@ class _Aten:
     def agrees_without_ties(self, trial: Trial) -> bool:
         if trial.name.endswith("~untied"):
             return False
-        untied = _untied(trial)
-        want = _oracle(self.s.spec, untied)
+        apart_ = untied(trial)
+        want = _oracle(self.s.spec, apart_)
         try:
-            outputs = None if want is None else self.outputs(untied)
+            outputs = None if want is None else self.outputs(apart_)
         except (TorchError, TorchCrashed):
             return False
-        return want is not None and outputs is not None and not self.disagreement(untied, want, outputs)[0]
+        return want is not None and outputs is not None and not self.disagreement(apart_, want, outputs)[0]
 
     def quirk(self, trial: Trial) -> _Quirk | None:
         """What is known of the overload, where the call is one that it is known of."""
@@ -640,6 +671,11 @@ def _against_aten(s: Session, entry: AtenEntry, trials: Sequence[Trial], tally: 
     for trial in sorted((t for t in pointing if 0 < size_of(t) <= 256), key=size_of)[-2 if s.full else -1 :]:
         asked.refusing(trial)
     result_types(s, asked)
+    for trial, wrong in mixed_types(s.spec, s.seed, asked):
+        if wrong:
+            tally.fail(_failure(s, trial, wrong))
+        else:
+            tally.passed()
     if asked.refused:
         tally.note(
             f"{entry.overload} refuses {len(asked.refused)} call(s) that the spec takes: {asked.refused[0]}"
@@ -849,8 +885,13 @@ def gate_meaning(s: Session) -> GateResult:
     """All sources that the spec names; `s.meaning_source` says which one vouches."""
     tally = s.tally("meaning")
     trials = _lifted(s, 48 if s.full else 10)
+    trials += (
+        [_lift(s.spec, t) for t in _edges(s)] if s.minimums["meaning"] > 1 else []
+    )  # one case has been asked for
     sources: list[str] = []
     missing = ""
+    for mistake in mistakes(s.spec):
+        tally.fail(Failure(mistake.message))
     try:
         for entry in s.spec.aten:
             _against_aten(s, entry, trials, tally)

@@ -34,7 +34,7 @@ import numpy.typing as npt
 
 __all__ = ["TorchCrashed", "TorchError", "TorchMissing", "TorchServer", "complete", "composition_names"]
 
-VERSION = 3
+VERSION = 4
 _HEAD = struct.Struct("<4sIQ")
 _MAGIC = b"owts"
 _START_SECONDS, _CALL_SECONDS = 120.0, 60.0
@@ -167,6 +167,43 @@ class TorchServer:
         }
         return self._ask(request, arrays)
 
+    def gradients(
+        self,
+        overload: str,
+        arguments: Mapping[str, object],
+        dtypes: Mapping[str, str] | None,
+        wrt: Sequence[str],
+        cotangents: Sequence[Array | None],
+        *,
+        in_order: bool = False,
+    ) -> list[Array | None]:
+        """What autograd gives for each tensor of the arguments `wrt` (a list's entries in order): None for one that the
+        overload takes as a number, and for all where it has no derivative.
+
+        cotangents: of the overload's outputs in order, None: that output does not count.  Raises as `call` does, and
+        `TorchError` where PyTorch has no derivative.
+        """
+        arrays: dict[str, Array] = {}
+        encoded = {name: encode(value, arrays) for name, value in arguments.items()}
+        encoded |= {name: {"dtype": dtype} for name, dtype in (dtypes or {}).items()}
+        request = {
+            "overload": overload,
+            "arguments": encoded,
+            "in_order": in_order,
+            "left_out": [],
+            "fused": False,
+            "wrt": list(wrt),
+            "cotangents": [encode(ct, arrays) for ct in cotangents],
+        }
+        return self._ask(request, arrays)
+
+    def overloads(self) -> dict[str, dict[str, list[Any]]]:
+        """Every overload of `aten` -> argument -> its type, and its default where it has one."""
+        self._send({"overloads": True}, {})
+        reply, _ = self._receive(_CALL_SECONDS)
+        found: dict[str, dict[str, list[Any]]] = reply["overloads"]
+        return found
+
     def compose(self, name: str, inputs: Sequence[object], attrs: Mapping[str, object]) -> list[Array | None]:
         """The outputs of a function of compositions*.py on inputs in order (None: absent) and attributes by name."""
         arrays: dict[str, Array] = {}
@@ -177,7 +214,7 @@ class TorchServer:
         }
         return self._ask(request, arrays)
 
-    def _ask(self, request: Mapping[str, Any], arrays: Mapping[str, Array]) -> list[Array | None]:
+    def _send(self, request: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
         self.start()
         assert self._process is not None and self._process.stdin is not None
         try:
@@ -185,6 +222,9 @@ class TorchServer:
             self._process.stdin.flush()
         except BrokenPipeError:
             raise TorchCrashed(self._bury()) from None
+
+    def _ask(self, request: Mapping[str, Any], arrays: Mapping[str, Array]) -> list[Array | None]:
+        self._send(request, arrays)
         reply, results = self._receive(_CALL_SECONDS)
         if reply.get("error"):
             raise TorchError(reply["error"])
@@ -307,26 +347,77 @@ def _answer(
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     if "composition" in message:
         return _composed(torch, message, arrays)
+    if "overloads" in message:
+        return {"overloads": _overloads(torch)}, {}
     try:
         space, name, overload = message["overload"].split(".")
         function = getattr(getattr(getattr(torch.ops, space), name), overload)
         arguments = {k: _decode(torch, v, arrays) for k, v in message["arguments"].items()}
         schema = function._schema.arguments
-        left_out = set(message["left_out"])
+        left_out, wrt = set(message["left_out"]), list(message.get("wrt", ()))
         if message["in_order"] and not set(arguments) <= {a.name for a in schema}:
             left_out = {a.name for a, n in zip(schema, arguments, strict=False) if n in left_out}
+            places = dict(zip(arguments, (a.name for a in schema), strict=False))
+            wrt = [places[n] for n in wrt]
             arguments = dict(zip((a.name for a in schema), arguments.values(), strict=False))
         for a in schema:
             if a.name in left_out and a.has_default_value():
                 arguments.pop(a.name, None)
         complete(torch, schema, arguments)
         torch.backends.cuda.enable_flash_sdp(message["fused"])
+        if wrt:
+            cotangents = [_decode(torch, v, arrays) for v in message["cotangents"]]
+            return _reply(torch, _gradients(torch, function, arguments, wrt, cotangents))
         with torch.no_grad():
             result = function(**arguments)
     except Exception as error:
         said = (str(error).strip().splitlines() or [""])[0]
         return {"error": f"{type(error).__name__.strip('_')}: {said}"}, {}
     return _reply(torch, result)
+
+
+def _gradients(
+    torch: Any, function: Any, arguments: dict[str, Any], wrt: Sequence[str], cotangents: Sequence[Any]
+) -> list[Any]:
+    """Autograd's answer for every tensor of the arguments `wrt`."""
+    leaves: list[Any] = []
+    for name in wrt:
+        value = arguments[name]
+        for item in value if isinstance(value, list) else [value]:
+            moves = isinstance(item, torch.Tensor) and item.is_floating_point()
+            leaves.append(item.requires_grad_() if moves else None)
+    with torch.enable_grad():
+        result = function(**arguments)
+    outputs = list(result) if isinstance(result, list | tuple) else [result]
+    pairs = [
+        (o, ct)
+        for o, ct in zip(outputs, cotangents, strict=False)
+        if ct is not None and isinstance(o, torch.Tensor) and o.requires_grad
+    ]
+    some = [x for x in leaves if x is not None]
+    if not pairs or not some:
+        return [None] * len(leaves)
+    found = iter(torch.autograd.grad([o for o, _ in pairs], some, [ct for _, ct in pairs], allow_unused=True))
+    given = [None if x is None else (next(found), x) for x in leaves]
+    return [
+        None if pair is None else torch.zeros_like(pair[1]) if pair[0] is None else pair[0] for pair in given
+    ]
+
+
+def _overloads(torch: Any) -> dict[str, dict[str, list[Any]]]:
+    """What `TorchServer.overloads` gives: overloads that `torch.ops` has, defaults that JSON has a word for."""
+    found: dict[str, dict[str, list[Any]]] = {}
+    for schema in torch._C._jit_get_all_schemas():
+        if not schema.name.startswith("aten::"):
+            continue
+        name = f"aten.{schema.name.removeprefix('aten::')}.{schema.overload_name or 'default'}"
+        found[name] = {
+            a.name: [str(a.type), a.default_value]
+            if a.has_default_value() and isinstance(a.default_value, bool | int | float | str | list | None)
+            else [str(a.type)]
+            for a in schema.arguments
+        }
+    return found
 
 
 def composition_names(folder: Path | None = None) -> frozenset[str]:

@@ -11,7 +11,7 @@ import functools
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -202,8 +202,13 @@ def _stop_at_machine(found: Judged) -> None:
 # ---- what is stale -----------------------------------------------------------------------------------------------
 
 
-def text_now(bench: Workbench, spec: OpSpec, dialect: str, tier: str = "full") -> str | None:
+def text_now(
+    bench: Workbench, spec: OpSpec, dialect: str, tier: str = "full", only: Collection[str] = ()
+) -> str | None:
     """The hash of the text that the judge would be given today; None where nothing can be printed here.
+
+    only: of these keys alone (as `BindKey.show` has them), where there are some: a judge that has come to look at more
+    keys leaves what it said of others as it was.
 
     Kept in the cache under the hash of all that it is made from: printing every kernel takes a minute."""
     body = bench.body_of(spec)
@@ -214,14 +219,14 @@ def text_now(bench: Workbench, spec: OpSpec, dialect: str, tier: str = "full") -
         repr(spec.test),
         repr(spec.inplace),
     )
-    name = hashlib.sha256("\0".join((_sources(), *facts, dialect, tier)).encode()).hexdigest()
+    name = hashlib.sha256("\0".join((_sources(), *facts, dialect, tier, *sorted(only))).encode()).hexdigest()
     try:
         path = toolchain.open_cache() / "texts" / name[:2] / name
     except OpwrightError:  # a machine without a cache prints again
-        return _text_now(bench, spec, dialect, tier)
+        return _text_now(bench, spec, dialect, tier, only)
     with contextlib.suppress(OSError):
         return path.read_text(encoding="utf-8") or None
-    found = _text_now(bench, spec, dialect, tier)
+    found = _text_now(bench, spec, dialect, tier, only)
     with contextlib.suppress(OSError):  # a full disk costs time, not the answer
         write_text(path, found or "", durable=False)
     return found
@@ -239,13 +244,13 @@ def _sources() -> str:
     return digest.hexdigest()
 
 
-def _text_now(bench: Workbench, spec: OpSpec, dialect: str, tier: str) -> str | None:
+def _text_now(bench: Workbench, spec: OpSpec, dialect: str, tier: str, only: Collection[str]) -> str | None:
     from ..generator.errors import SpecError
     from ..validators.judge import judged_keys
 
     source = Emitted(Bridge(bench, dialect), spec)
     try:
-        keys = judged_keys(spec, tier)
+        keys = [k for k in judged_keys(spec, tier) if not only or k.show() in only]
         texts = [*source.forward(keys), *source.gradient(keys)]
     except SpecError:
         return None
@@ -255,7 +260,7 @@ def _text_now(bench: Workbench, spec: OpSpec, dialect: str, tier: str) -> str | 
 def text_of_proof(bench: Workbench, spec: OpSpec, dialect: str) -> str | None:
     """The hash of today's text of what the evidence for the dialect was given; None where there is no such evidence."""
     proof = bench.proof(spec.op, spec.meaning_hash(), dialect)
-    return None if proof is None else text_now(bench, spec, dialect, proof.tier)
+    return None if proof is None else text_now(bench, spec, dialect, proof.tier, proof.keys)
 
 
 def texts_of_proofs(
@@ -542,5 +547,8 @@ def record(bench: Workbench, found: Judged) -> Path:
     assert found.verdict is not None
     spec = bench.one(found.job.op)
     return evidence.record(
-        bench.config.evidence, found.verdict, found.texts, lambda d, tier: text_now(bench, spec, d, tier)
+        bench.config.evidence,
+        found.verdict,
+        found.texts,
+        lambda d, p: text_now(bench, spec, d, p.tier, p.keys),
     )

@@ -1,6 +1,8 @@
 """`opwright check`: a spec by itself: language, types, marks, and every key that it admits down to Normal.
 
-Needs no compiler and no torch.  May import: workbench, generator (the meaning side), validators.torch_server.
+Needs no compiler, and no torch: where there is one, the overloads that a spec names are looked for in it.
+
+May import: workbench, generator (the meaning side), validators.{overloads, torch_server}.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from ..generator.bind_key import keys_of
 from ..generator.errors import DomainError, OpwrightError, SpecError, did_you_mean, raise_together
 from ..generator.normal import classify, normalise, verify
 from ..generator.spec import OpSpec
+from ..validators.overloads import mistakes
 from ..validators.torch_server import composition_names
 from . import console
 from .bridge import adjoint_of, differentiable
@@ -39,6 +42,7 @@ def check_spec(spec: OpSpec) -> Checked:
     errors: list[SpecError] = []
     if missing := missing_composition(spec):
         errors.append(missing)
+    errors += [SpecError(m.message, place=m.place, hint=m.hint) for m in mistakes(spec)]
     classes: dict[str, None] = {}
     keys = keys_of(spec)
     turned_down = 0
@@ -125,9 +129,12 @@ def check(ops: tuple[str, ...], as_json: bool) -> int:
     """
     bench = Workbench.here()
     specs = bench.select(ops) if ops else bench.own()
-    if ops:
-        _ = bench.registry  # a file that was named must stand beside the others: an overload has one operator
     sound, errors = check_all(specs)
+    if ops:
+        try:  # a file that was named must stand beside the others: an overload has one operator
+            _ = bench.registry
+        except SpecError as error:
+            errors += error.errors
     if errors:
         from ..generator.errors import ErrorGroup
 

@@ -68,7 +68,7 @@ def _celu(self: Any, alpha: float = 1.0) -> Call:
 
 
 def _relu6(self: Any) -> Call:
-    return Call("clamp", {"x": self, "lo": 0, "hi": 6})
+    return Call("hardtanh", {"x": self, "lo": 0, "hi": 6})
 
 
 def _nan_to_num(

@@ -285,6 +285,24 @@ def test_only_static_tests_choose_statements() -> None:
         )
 
 
+def test_a_number_that_has_no_kernel_of_its_own_is_compared_in_the_call() -> None:
+    """`p` is none of 1 and 2 at this key: whether it is 3, the call says."""
+    head = (
+        'op: t\ntypes: {T: float}\ndims: {B: batch}\ninputs: {x: "T[*B]"}\n'
+        'attrs: {p: {type: int, default: 1, static: "in (1, 2)"}}\noutputs: {y: "T[*B]"}\ncompute: |\n'
+    )
+
+    def text(compute: str, p: int) -> str:
+        s = spec(head + compute)
+        return show_statements(bind(s, key_for_call(s, {"x": Operand(F32, 1)}, {"p": p}).key).body)
+
+    choice = "  y[*B] = x[*B] if p == 1 else -x[*B] if p == 3 else 0\n"
+    assert "p == 3" in text(choice, 3) and "p == 1" not in text(choice, 3)
+    assert "p" not in text(choice, 1)
+    with pytest.raises(SpecError, match="must be decidable before the call"):
+        text("  if p == 3:\n    y[*B] = x[*B]\n  else:\n    y[*B] = 0\n", 3)
+
+
 def test_a_recurrence_is_seen() -> None:
     b = one("s[*B, t] = A(x[*B, t]) + (s[*B, t - 1] if t > 0 else 0)\ny[*B, t] = T(s[*B, t])")
     assert b.body[0].recur == "t"

@@ -495,6 +495,17 @@ def test_clamp_passes_at_the_bound_and_abs_is_zero_at_zero(forms: Registry) -> N
     assert derive("y[i] = abs(x[i])", {"x": np.array([-2.0, 0, 2])})["dx"].tolist() == [-1, 0, 1]
 
 
+def test_an_angle_has_no_slope_at_the_origin() -> None:
+    got = derive("y[i] = atan2(a[i], b[i])", {"a": np.array([0.0, 0, -0.0]), "b": np.array([0.0, 2, -0.0])})
+    assert (got["da"].tolist(), got["db"].tolist()) == ([0, 0.5, 0], [0, 0, 0])
+
+
+def test_a_choice_has_the_slope_of_what_is_chosen() -> None:
+    x = {"x": np.array([-1.0, 0, 2])}
+    assert derive("y[i] = 0 if x[i] <= 0 else x[i]", x)["dx"].tolist() == [0, 0, 1]
+    assert derive("y[i] = 0 if x[i] == 0 else sqrt(x[i] * x[i])", x)["dx"].tolist() == [-1, 0, 1]
+
+
 def test_powers_at_zero() -> None:
     x = {"a": np.array([0.0, 0, 2]), "b": np.array([0.0, 2, 0])}
     got = derive("y[i] = a[i] ** b[i]", x)

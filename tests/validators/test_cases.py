@@ -9,7 +9,7 @@ from opwright.generator.bind import bind
 from opwright.generator.spec import load_spec_text
 from opwright.generator.types import DType
 from opwright.validators.case_model import Case, CaseRefused
-from opwright.validators.cases import build_case, make_cases
+from opwright.validators.cases import Builder, build_case, make_cases
 from opwright.validators.draws import VALUE_CLASSES, draw, draw_index
 from opwright.validators.layouts import LAYOUTS, ROOM, applies, lay_out
 from opwright.validators.oracle import OracleRefusal, evaluate, output_shapes
@@ -111,6 +111,26 @@ def test_optional_inputs_are_left_out_too() -> None:
 def test_every_value_of_a_static_attribute_is_tried() -> None:
     report = make_cases(specs()["attention"], "quick")
     assert {dict(c.key.static)["causal"] for c in report} == {True, False}
+
+
+def test_attributes_go_beyond_what_is_usual() -> None:
+    """More than any extent, less than nothing, and what the spec compares them with."""
+    text = (
+        'op: e\ntypes: {T: float}\ndims: {B: batch}\ninputs: {x: "T[*B, N]"}\n'
+        "attrs: {shift: {type: int, default: 1}, how: {type: str, default: plain}}\n"
+        'outputs: {y: "T[*B, N]"}\nrequire: ["shift < 1000"]\n'
+        'compute: |\n  y[*B, i] = x[*B, i] * T(shift if shift != 40 and how == "odd" else 0)\n'
+        "test: {cases: [{B: [3], N: 7}]}\n"
+    )
+    builder = Builder(load_spec_text(text)[0], 0)
+    report = make_cases(builder.spec, "quick")
+    shifts = {c.run_attrs["shift"] for c in report if c.name.startswith("edge.shift.")}
+    assert shifts == {-1, 0, 1, 39, 40, 41, 999, 8, 22}
+    assert [n.partition("/")[0] for n, _ in report.skipped if n.startswith("edge.")] == [
+        "edge.shift.4",
+        "edge.shift.5",
+    ]
+    assert builder.domain(builder.spec.attrs["how"]) == ["odd"]
 
 
 def test_index_classes_point_into_the_axis() -> None:

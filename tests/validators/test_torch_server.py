@@ -57,6 +57,29 @@ def test_attention_by_its_formula_or_by_the_fused_kernel(server: TorchServer) ->
     assert (fused[0, 0, 0] == 1).all()
 
 
+@needs_torch
+def test_gradients_of_tensors_and_lists(server: TorchServer) -> None:
+    x, ct = np.array([-1.0, 0.0, 2.0]), np.array([3.0, 3.0, 3.0])
+    (dx,) = server.gradients("aten.relu.default", {"self": x}, {}, ["self"], [ct])
+    assert dx is not None
+    assert dx.tolist() == [0, 0, 3]
+    one, two = server.gradients("aten.cat.default", {"tensors": [x[:1], x[1:]]}, {}, ["tensors"], [ct])
+    assert one is not None and two is not None
+    assert (one.shape, two.tolist()) == ((1,), [3, 3])
+    number = {"self": x, "other": np.array(2.0)}
+    assert server.gradients("aten.mul.Scalar", number, {}, ["other"], [ct]) == [None]
+
+
+@needs_torch
+def test_overloads_tell_their_arguments(server: TorchServer) -> None:
+    there = server.overloads()
+    assert there["aten.hardtanh.default"] == {
+        "self": ["Tensor"],
+        "min_val": ["number", -1],
+        "max_val": ["number", 1],
+    }
+
+
 def test_a_refusal_is_an_error_with_torchs_words(server: TorchServer) -> None:
     with pytest.raises(TorchError, match="IndexError"):
         server.call("aten.amax.default", {"self": np.ones((2, 0)), "dim": [1]})

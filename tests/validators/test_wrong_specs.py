@@ -118,10 +118,42 @@ RIGHT = {
         cases=ROW_CASE,
     ),
 }
+MUL = spec(
+    "T: 'promote(a, b)', A: accum(T)",
+    *TWO[1:],
+    "y[*B] = T(A(a[*B]) * A(b[*B]))",
+    "{overload: aten.mul.Tensor, map: {self: a, other: b}}",
+    cases="{B: [7, 5]}",
+).replace("{B: batch}", "{B: broadcast}")
+RIGHT["mul"] = MUL
+RIGHT["leaky"] = spec(
+    *MAP,
+    "y[*B] = T(A(x[*B]) if x[*B] > 0 else A(x[*B]) * slope)",
+    "{overload: aten.leaky_relu.default, map: {self: x, negative_slope: slope}}",
+    more="attrs: {slope: {type: scalar, default: 0.01}}\n",
+    cases=ONE_CASE,
+)
+RIGHT["cdist"] = spec(
+    "T: wide, A: accum(T)",
+    'a: "T[*B, P, N]", b: "T[*B, R, N]"',
+    'y: "T[*B, P, R]"',
+    "if p == 1:\n  y[*B, i, j] = T(sum[n](abs(A(a[*B, i, n]) - A(b[*B, j, n]))))\n"
+    "else:\n  y[*B, i, j] = T(sum[n](abs(A(a[*B, i, n]) - A(b[*B, j, n])) ** p) ** (1 / p))",
+    "{overload: aten._cdist_forward.default, map: {x1: a, x2: b, p: p, compute_mode: null}}",
+    more="attrs: {p: {type: float, default: 2.0, static: 'in (1, 2)'}}\nrequire: ['p > 0', 'p != inf']\n",
+    cases="{B: [], P: 3, R: 4, N: 5, p: 2.5}",
+).replace("values: [exact, normal, halves, zeros, large, nan_inf, all_equal]", "values: [normal]")
 WRONG = [
     ("gelu", "approximated by a tangent", *GELU[1]),
     ("var", "the correction ignored", "A(max(N - correction, 0))", "A(N - 1)"),
     ("var", "over every axis but one", "sum[j]((A(x[*B, j]) - m[*B]) ** 2)", "sum[j](A(x[*B, j]) ** 2)"),
+    ("var", "no guard against a correction beyond", "A(max(N - correction, 0))", "A(N - correction)"),
+    ("var", "a guard that is turned", "A(max(N - correction, 0))", "A(min(N - correction, 0))"),
+    ("mul", "of a rank-0 f64 beside f32, f64", "T: 'promote(a, b)'", "U: any, V: any, T: 'wider(U, V)'"),
+    ("leaky", "another default", "default: 0.01", "default: 0.02"),
+    ("leaky", "an overload that nobody has", "aten.leaky_relu.default", "aten.leaky_rely.default"),
+    ("leaky", "a negative slope cut", "A(x[*B]) * slope)", "A(x[*B]) * max(slope, 0))"),
+    ("cdist", "another norm for p = 3", "** p)", "** (p if p != 3 else 4))"),
     ("div", "negative quotients towards zero", "a[*B] // b[*B]", "tdiv(a[*B], b[*B])"),
     ("softmax", "no maximum subtracted", "A(x[*B, i]) - A(m[*B])", "A(x[*B, i])"),
     ("round", "halves up", "round(A(x[*B]))", "floor(A(x[*B]) + 0.5)"),
@@ -147,5 +179,8 @@ def test_the_right_twin_passes(name: str) -> None:
 )
 def test_a_corner_apart_is_refused(name: str, old: str, new: str) -> None:
     assert RIGHT[name].count(old) == 1
-    state, said = meaning_of(RIGHT[name].replace(old, new))
+    text = RIGHT[name].replace(old, new)
+    if "wider(U, V)" in new:
+        text = text.replace('a: "T[*B]", b: "T[*B]"', 'a: "U[*B]", b: "V[*B]"')
+    state, said = meaning_of(text)
     assert state == "failed", said

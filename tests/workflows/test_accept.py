@@ -199,7 +199,9 @@ def test_a_text_is_printed_once_for_what_it_is_made_of(
     spec = bench.one("scale")
     first = accept.text_now(bench, spec, "cpu-portable", "quick")
     printed: list[str] = []
-    monkeypatch.setattr(accept, "_text_now", lambda b, s, d, t: printed.append(f"{s.op} {d} {t}") or "other")
+    monkeypatch.setattr(
+        accept, "_text_now", lambda b, s, d, t, only: printed.append(f"{s.op} {d} {t}") or "other"
+    )
     assert first and accept.text_now(bench, spec, "cpu-portable", "quick") == first and not printed
     for other in (
         (replace(spec, lower={"cpu": {"kind": "rows"}}), "cpu-portable", "quick"),

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from opwright.validators import overloads
+from opwright.validators.overloads import Overloads
+
 
 def test_check_counts_the_keys_of_an_operator(ow: Any, project: Path) -> None:
     (row,) = ow("check", "scale", "--json").json["ops"]
@@ -144,3 +147,14 @@ def test_a_composition_that_is_not_there_is_told(ow: Any, project: Path) -> None
     path.write_text(path.read_text() + "reference: compositions.silu_and_mull\n")
     ran = ow("check", "scale")
     assert ran.code == 2 and "did you mean `silu_and_mul`?" in ran.err
+
+
+def test_an_overload_that_is_not_there_is_told(
+    ow: Any, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = Overloads("2.0", {"aten.mul.Scalar": {"self": ["Tensor"], "other": ["number"]}})
+    monkeypatch.setattr(overloads, "known", lambda: there)
+    path = project / "specs" / "tiny" / "scale.yaml"
+    path.write_text(path.read_text() + "aten: [aten.mul.Scalr]\n")
+    ran = ow("check", "scale")
+    assert ran.code == 2 and "did you mean `aten.mul.Scalar`?" in ran.err
