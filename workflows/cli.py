@@ -46,6 +46,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "run": ("run", "Run a program folder, without PyTorch."),
         "watch": ("watch", "Find the model types of a new transformers, and enable them."),
         "requalify": ("requalify", "After an upgrade of torch: is every recorded graph the same?"),
+        "derive": ("derive", "Take an operator away: does PyTorch's decomposition stand for it?"),
         "backtest": ("backtest", "Say how well earlier architectures' operators covered later ones."),
         "report": ("report", "Show architectures, levels of support, and the time each took."),
     },

@@ -49,6 +49,7 @@ __all__ = [
     "flatten_named",
     "frames",
     "guards",
+    "has_reference",
     "is_dtype",
     "is_symbolic",
     "module_in",
@@ -544,6 +545,16 @@ def decomposable(names: Iterable[str]) -> tuple[str, ...]:
     """Those of the overloads that torch has a decomposition of, core ATen or not."""
     table = require_torch()._decomp.decomposition_table
     return tuple(n for n in names if (op := overload_of(n)) is not None and op in table)
+
+
+def has_reference(name: str) -> bool:
+    """Whether the overload has a decomposition: torch's, core ATen or not, one that it has by itself, or ours."""
+    torch = require_torch()
+    op = overload_of(name)
+    if op is None:
+        return False
+    composite = torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd")
+    return composite or own_decomposes(name) or bool(decomposable([name]))
 
 
 def own_decomposes(name: str) -> bool:
