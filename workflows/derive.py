@@ -87,9 +87,9 @@ def derive_one(bench: Workbench, spec: OpSpec, entry: AtenEntry) -> Derived:
     told = partial(Derived, entry.overload, spec.op)
     if not compat.has_reference(entry.overload):
         return told("no reference", reason="PyTorch has no decomposition of it")
-    calls = list(_calls(spec, entry))
+    calls = [c for c in _calls(spec, entry) if _taken_by_eager(entry.overload, c)]
     if not calls:
-        return told("no call", reason="no case of its spec is a call of this overload")
+        return told("no call", reason="no case of its spec is a call that PyTorch takes")
     rows = aten_rows(bench.registry.all())
     table = Rows({k: v for k, v in rows.items() if k != entry.overload}, rows.files)
     kernels: set[str] = set()
@@ -107,12 +107,11 @@ def derive_one(bench: Workbench, spec: OpSpec, entry: AtenEntry) -> Derived:
     return told(state, tuple(sorted(kernels)), worst, "" if worst <= 1 else "its results are not eager's")
 
 
-def _compared(overload: str, call: _Call, table: Rows) -> tuple[frozenset[str] | str, float]:
-    """The kernels that answer the call, or what is missing; the worst error over its bound."""
+def _module(overload: str, call: _Call) -> Any:
+    """The call as a module of its tensors."""
     import torch
 
     from ..generator.program import torch_compat as compat
-    from ..program import Program as Loaded
 
     target = compat.overload_of(overload)
 
@@ -121,8 +120,29 @@ def _compared(overload: str, call: _Call, table: Rows) -> tuple[frozenset[str] |
             given = iter(tensors)
             return target(**{k: _filled(v, given) for k, v in call.arguments.items()})
 
+    return Module()
+
+
+def _taken_by_eager(overload: str, call: _Call) -> bool:
+    import torch
+
+    try:
+        with torch.no_grad():
+            _module(overload, call)(*(torch.from_numpy(a.copy()) for a in call.tensors))
+    except Exception:  # whatever PyTorch raises at what it does not take
+        return False
+    return True
+
+
+def _compared(overload: str, call: _Call, table: Rows) -> tuple[frozenset[str] | str, float]:
+    """The kernels that answer the call, or what is missing; the worst error over its bound."""
+    import torch
+
+    from ..generator.program import torch_compat as compat
+    from ..program import Program as Loaded
+
     given = tuple(torch.from_numpy(a.copy()) for a in call.tensors)
-    module = Module()
+    module = _module(overload, call)
     found = capture(module, given, {}, table, name="call", source=overload, further=True)
     missing = sorted({c.aten for c in found.program.calls if c.missing})
     if missing:

@@ -1,7 +1,8 @@
-"""`opwright new`: the first draft of a spec, by itself, like another operator, or from a PyTorch overload's schema.
+"""`opwright new`: the first draft of a spec, by itself, like another operator, or from a PyTorch overload.
 
-The draft is a spec that reads; what a person must decide is marked with `# …` on its line.
-May import: workbench, generator.spec; asks a child process for an overload's schema, for that needs torch.
+The draft is a spec that reads; what a person must decide is marked with `# …` on its line.  From an overload whose
+decomposition is elementwise it is whole (derive_spec.py); else it has the overload's arguments.
+May import: workbench, generator.spec; asks child processes about overloads, for that needs torch.
 """
 
 from __future__ import annotations
@@ -155,6 +156,18 @@ def ask_schema(overload: str) -> dict[str, Any]:
     return data
 
 
+def ask_derived(name: str, overload: str) -> str:
+    """The spec that PyTorch's decomposition of the overload gives, from a child process; empty where it gives none."""
+    module = f"{__package__}.derive_spec"
+    ran = subprocess.run(
+        [sys.executable, "-m", module, name, overload], capture_output=True, text=True, check=False
+    )
+    if ran.returncode != 0:
+        return ""  # no torch, or no such overload: who asks for its schema says so
+    answer: dict[str, str] = json.loads(ran.stdout.strip().splitlines()[-1])
+    return answer.get("text", "")
+
+
 #: PyTorch's argument types that are attributes of ours.
 _KINDS = {
     "int": "int",
@@ -230,17 +243,19 @@ def from_schema(name: str, overload: str, schema: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def draft(bench: Workbench, name: str, like: str | None, overload: str | None) -> str:
-    """The text of the draft, which the reader accepts."""
+def draft(bench: Workbench, name: str, like: str | None, overload: str | None) -> tuple[str, bool]:
+    """The text of the draft, which the reader accepts, and whether its meaning was derived."""
+    derived = ""
     if like is not None:
         spec = bench.one(like)
         text = spec_yaml(spec, name, f"Like {spec.op}: {spec.doc}")
     elif overload is not None:
-        text = from_schema(name, overload, ask_schema(overload))
+        derived = ask_derived(name, overload)
+        text = derived or from_schema(name, overload, ask_schema(overload))
     else:
         text = _PLAIN.format(name=name, doc=f"What {name} computes.")
     load_spec_text(text, f"{folder_name(name)}.yaml")  # what we hand out must read
-    return text
+    return text, bool(derived)
 
 
 def refuse_taken(bench: Workbench, overload: str) -> None:
@@ -274,7 +289,11 @@ def target_path(bench: Workbench, name: str, family: str) -> Path:
 @click.option("--family", default=None, metavar="NAME", help="The folder that it goes to, such as pointwise.")
 @click.option("--like", default=None, metavar="OP", help="Start from another operator's spec.")
 @click.option(
-    "--from", "overload", default=None, metavar="OVERLOAD", help="Start from a PyTorch overload's arguments."
+    "--from",
+    "overload",
+    default=None,
+    metavar="OVERLOAD",
+    help="Start from a PyTorch overload: its decomposition, or its arguments.",
 )
 @json_option
 def new(name: str, family: str | None, like: str | None, overload: str | None, as_json: bool) -> int:
@@ -303,10 +322,15 @@ def new(name: str, family: str | None, like: str | None, overload: str | None, a
     path = target_path(bench, full, folder)
     if path.exists():
         raise NewError(f"{path} is there already", hint="choose another name, or remove it")
-    write_text(path, draft(bench, full, like, overload))
+    text, derived = draft(bench, full, like, overload)
+    write_text(path, text)
     if as_json:
-        console.print_json({"op": full, "file": str(path)})
+        console.print_json({"op": full, "file": str(path), "derived": derived})
     else:
         console.say(console.short(path))
-        console.note(f"next: write its meaning, then `opwright check {full}` and `opwright accept {full}`")
+        console.note(
+            f"its meaning is PyTorch's own decomposition; next: `opwright accept {full}` judges it against eager"
+            if derived
+            else f"next: write its meaning, then `opwright check {full}` and `opwright accept {full}`"
+        )
     return 0

@@ -84,11 +84,12 @@ def fuse(
     spec_of: Callable[[str], OpSpec],
     refused: Collection[str] = (),
     keep: Collection[str] = (),
+    most: int = MAX_MEMBERS,
 ) -> Fused:
     """Fuse what can be.  `spec_of` raises an `OpwrightError` for an op that has no spec: its calls stay alone.
 
     `refused`: hashes of groups that the judge did not pass; the calls they were made of stay alone.
-    `keep`: values that must still be there.
+    `keep`: values that must still be there.  `most`: calls in a tree.
     """
     members = {c.id: m for c in program.calls if (m := _pointwise(program, c, spec_of)) is not None}
     maker = {o: n for n in program.nodes for o in outputs_of(n)}
@@ -103,7 +104,7 @@ def fuse(
         root = members.get(call.id)
         if root is None or root.constant or call.id in taken:
             continue
-        tree = _grow(program, root, members, maker, readers, kept, taken)
+        tree = _grow(program, root, members, maker, readers, kept, taken, most)
         if len(tree) > 1 and _leaves(tree):  # of what reads nothing nobody says the extents
             trees[call.id] = tree
             taken |= {m.call.id for m in tree}
@@ -136,11 +137,12 @@ def _grow(
     readers: Mapping[str, set[int]],
     kept: set[str],
     taken: set[str],
+    most: int,
 ) -> list[_Member]:
     tree = [root]
     shape = p.values[root.out].shape
     grown = True
-    while grown and len(tree) < MAX_MEMBERS:
+    while grown and len(tree) < most:
         grown = False
         inside = {m.out for m in tree}
         for v in dict.fromkeys(a for m in tree for a in m.args.values() if isinstance(a, str)):

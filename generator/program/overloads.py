@@ -320,6 +320,13 @@ def _of_the_face(c: Converter, args: dict[str, Any], fake: Any) -> Prepared:
     raise RowRefused("")
 
 
+def _with_axes(c: Converter, args: dict[str, Any], fake: Any) -> Prepared:
+    """Where a tensor has no axis, the face's own front gives it one."""
+    if any(isinstance(x, Ref) and not x.layout.rank for x in args.values()):
+        raise RowRefused("")
+    return Prepared(args)
+
+
 #: Overloads whose arguments are put into a canonical order before the table sees them: indexed dims of `self` first,
 #: no missing indices, all of one shape; the result is a view in PyTorch's order.
 PREPARE: dict[str, Callable[[Converter, dict[str, Any], Any], Prepared]] = {
@@ -329,6 +336,8 @@ PREPARE: dict[str, Callable[[Converter, dict[str, Any], Any], Prepared]] = {
     "aten._unsafe_index_put.default": _index_put,
     "aten.argmax.default": _place,
     "aten.argmin.default": _place,
+    "aten.gather.default": _with_axes,
+    "aten.index_select.default": _with_axes,
     "aten.masked_scatter.default": _of_the_face,
 }
 

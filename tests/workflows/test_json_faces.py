@@ -66,9 +66,9 @@ def test_each_shape_has_an_example_that_fits_it() -> None:
     ("value", "says"),
     [
         ({"schema": 1, "op": "a"}, "no `file`"),
-        ({"schema": 1, "op": "a", "file": None}, "None is not text"),
-        ({"schema": True, "op": "a", "file": "b"}, "True is not int"),
-        ({"schema": 1, "op": "a", "file": "b", "more": 1}, "does not name"),
+        ({"schema": 1, "op": "a", "file": None, "derived": False}, "None is not text"),
+        ({"schema": True, "op": "a", "file": "b", "derived": False}, "True is not int"),
+        ({"schema": 1, "op": "a", "file": "b", "derived": False, "more": 1}, "does not name"),
     ],
 )
 def test_the_comparison_sees_what_differs(value: Any, says: str) -> None:

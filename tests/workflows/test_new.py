@@ -78,6 +78,15 @@ def test_new_from_an_overload_has_its_arguments(ow: Any, project: Path) -> None:
     assert ran.code == 2 and "aten.lerp.Scalar" in ran.err
 
 
+def test_new_from_an_elementwise_decomposition_is_whole(ow: Any, project: Path) -> None:
+    pytest.importorskip("torch")
+    ran = ow("new", "celu", "--from", "aten.celu.default", "--json")
+    assert ran.json["derived"] is True
+    text = Path(ran.json["file"]).read_text()
+    assert "alpha: {type: float, default: 1.0}" in text and "expm1" in text
+    assert ow("check", "celu").code == 0
+
+
 def test_migrate_refuses_what_is_newer_and_what_is_broken(ow: Any, project: Path) -> None:
     folder = project / "evidence" / "ops"
     folder.mkdir(parents=True)
