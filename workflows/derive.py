@@ -5,7 +5,7 @@ became runs on our kernels: the results must be eager's, by the rule of parity (
 still supports the models that call it, from fewer kernels; docs/derivation.md says which overloads those are.
 
 The calls are the declared cases of the operator's spec, in f32 where it takes floats.  Needs torch.
-May import: bench (cases), bridge, parity's rule, workbench, validators (cases, meaning), generator.program.
+May import: measuring.workload (cases), bridge, parity's rule, workbench, validators (cases, meaning), generator.program.
 To add a kind of reference: `generator/program/torch_compat.decomposable` or `generator/program/decompositions.py`.
 """
 
@@ -31,9 +31,9 @@ from ..generator.program.folder import write_folder
 from ..generator.spec import AtenEntry, OpSpec
 from ..generator.types import DType
 from . import console
-from .bench import Workload, WorkloadError, workload_cases
 from .bridge import aten_rows, install
 from .command import command, json_option
+from .measuring.workload import Workload, WorkloadError, case_of
 from .parity import float_rule
 from .workbench import Workbench
 
@@ -194,7 +194,7 @@ def _calls(spec: OpSpec, entry: AtenEntry) -> Iterator[_Call]:
             return
         plain = {k: v for k, v in row.items() if k not in ("types", "from")}
         try:
-            _, case = workload_cases(spec, Workload(plain, "f32"), 0, full=True)
+            _, case = case_of(spec, Workload(plain, "f32"), 0, full=True)
         except WorkloadError:
             continue
         if (told := aten_arguments(spec, entry, Trial.of_case(case))) is None:
