@@ -5,7 +5,7 @@ became runs on our kernels: the results must be eager's, by the rule of parity (
 still supports the models that call it, from fewer kernels; docs/derivation.md says which overloads those are.
 
 The calls are the declared cases of the operator's spec, in f32 where it takes floats.  Needs torch.
-May import: measuring.workload (cases), bridge, parity's rule, workbench, validators (cases, meaning), generator.program.
+May import: measuring.workload, bridge, parity (its rule), workbench, validators (cases, meaning), generator.program.
 To add a kind of reference: `generator/program/torch_compat.decomposable` or `generator/program/decompositions.py`.
 """
 
