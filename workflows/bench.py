@@ -81,6 +81,12 @@ def run(
     rows: list[dict[str, Any]] = []
     stopped = False
     troubles: list[OpwrightError] = []
+    path = bench.config.measured / f"{folder_name(name)}.json"
+
+    def keep() -> None:
+        text = json.dumps({"schema": 1, "machine": machine(), "rows": rows}, indent=1, allow_nan=False)
+        write_text(path, text + "\n")
+
     with console.progress("measuring", quiet=quiet) as progress, Sides(plan.vs, start) as sides:
         try:
             for k, job in enumerate(jobs):
@@ -98,15 +104,13 @@ def run(
                     progress.done(f"{job.name}: {error.message}")
                     continue
                 rows.append({"name": job.name, **job.facts, **row})
+                keep()
                 if not quiet:
                     progress.done(row_text(rows[-1]))
         except KeyboardInterrupt:
             stopped = True
     if troubles and len(troubles) == len(jobs):
         raise troubles[0]
-    path = bench.config.measured / f"{folder_name(name)}.json"
-    text = json.dumps({"schema": 1, "machine": machine(), "rows": rows}, indent=1, allow_nan=False)
-    write_text(path, text + "\n")
     return rows, stopped
 
 

@@ -140,7 +140,7 @@ def _lane(row: Mapping[str, Any], vs: Sequence[str], x: Any, y: float) -> list[s
     for place, (k, name, r) in enumerate(bars):
         top = y + place * (_BAR + 2)
         a, b = sorted((x(1.0), x(r["ratio"])))
-        pale = ' fill-opacity=".35"' if r["verdict"] == "no verdict" else ""
+        pale = ' fill-opacity=".35"' if r["verdict"] in ("no verdict", "invalid") else ""
         tip = f"{name}: {ratio_text(row, name)}, {time_text(r['seconds'])}"
         out.append(
             f'<rect class="r{k % 6}" x="{a:.1f}" y="{top:.1f}" width="{max(b - a, 1):.1f}" height="{_BAR}"{pale}>'

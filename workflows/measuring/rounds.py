@@ -150,6 +150,8 @@ def _goal(name: str, wanted: float, row: Mapping[str, Any]) -> dict[str, Any]:
         out["why"] = who
     if r["verdict"] == "the same" and wanted <= 1:
         return out | {"met": True}
+    if r["verdict"] == "invalid":
+        return out | {"why": "invalid"}
     if r["p90"] < wanted:
         return out | {"met": False}
     if r["verdict"] == "no verdict":

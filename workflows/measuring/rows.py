@@ -132,11 +132,16 @@ def finish(row: dict[str, Any], found: Measured, plan: Plan, goals: Mapping[str,
         "limits": dict(plan.limits),
     }
     row["gb_s"] = row["bytes"] / row["ours_s"] / 1e9
+    # Faster than nine tenths of what memory allows is a fault of the measurement, not a gain.
+    limit = max(plan.limits.values(), default=0.0)
+    impossible = bool(limit) and bool({"copy", "read"} & set(goals or {})) and row["gb_s"] * 0.9 > limit
     for name in plan.vs:
         if name in found.ratios:
             pairs = found.ratios[name]
             said = verdict(pairs, control)
             del said["control"]
+            if impossible:
+                said["verdict"] = "invalid"
             row["rivals"][name] |= said | {"seconds": median(found.seconds[name]), "pairs": pairs}
     first = row["rivals"][plan.vs[0]]
     row |= {k: first.get(k) for k in ("ratio", "p10", "p90")}
@@ -274,6 +279,8 @@ def said_of(row: Mapping[str, Any], name: str) -> str:
     if "missing" in r:
         return f"– {r['missing']}"
     spread = f"{r['p10']:.2f} … {r['p90']:.2f}"
+    if r["verdict"] == "invalid":
+        return f"invalid: ours moves {row['gb_s']:.1f} GB/s, more than memory gives"
     if r["verdict"] == "no verdict":
         return f"no verdict: the control spreads {row['control']:.0%}, the ratio is {spread}"
     return f"{r['verdict']}: × {r['ratio']:.2f} ({spread})"

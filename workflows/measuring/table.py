@@ -25,7 +25,7 @@ def ratio_text(row: Mapping[str, Any], name: str) -> str:
     r = row.get("rivals", {}).get(name)
     if r is None or r.get("ratio") is None:
         return "–"
-    mark = "?" if r["verdict"] == "no verdict" else ""
+    mark = "?" if r["verdict"] in ("no verdict", "invalid") else ""
     odd = "!" if not str(r.get("answers", "agree")).startswith("agree") else ""
     return f"{mark}{r['ratio']:.2f} ({r['p10']:.2f}–{r['p90']:.2f}){odd}"
 

@@ -67,6 +67,15 @@ def test_no_verdict_is_no_number_of_a_gain() -> None:
     assert table.ratio_text(unsure, "torch").startswith("?") and table.ratio_text(sure, "torch").endswith("!")
 
 
+def test_what_is_quicker_than_memory_is_invalid() -> None:
+    row: dict[str, Any] = {"rivals": {"torch": {}}, "bytes": 10**9}
+    found = rounds.Measured({"torch": [2.0], "control": [1.0]}, {"ours": [0.02], "torch": [0.04]}, 1)
+    rows.finish(
+        row, found, rows.Plan(("torch",), limits={"read": 12.0, "copy": 20.0}), {"copy": 0.9, "torch": 1.5}
+    )
+    assert row["verdict"] == "invalid" and row["goals"][1]["why"] == "invalid"
+
+
 def test_a_table_names_who_is_missing_and_whose_answers_differ(capsys: Any) -> None:
     table.print_rows(invented(), VS)
     said = capsys.readouterr().out
