@@ -1,15 +1,17 @@
 """Whether a rival's answer is ours, and by which bound.
 
-    by the oracle   where the case is small enough: both are held against the judge's balls (validators/oracle.py)
+    by the oracle   where the case is small enough: ours lies in the judge's balls (validators/oracle.py), and theirs
+                    no further from ours than two of its radii
     by f64          else: |ours - theirs| within twice  4 × max |eager - f64| + 8 u max |f64|, PyTorch's f64 standing
                     for the exact answer (the rule of parity)
 A rival whose answer differs is still measured: the row says by how much.  Ours that differs is an error.
-May import: validators.{ball, oracle}, generator.{bind, types}, numpy.
+May import: validators.{ball, oracle, values}, generator.{bind, types}, numpy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,8 +22,9 @@ from ...generator.types import DType
 from ...validators.ball import Ball, check
 from ...validators.oracle import OracleRefusal, OracleTooLarge, evaluate
 from ...validators.trial import Trial
+from ...validators.values import from_array
 
-__all__ = ["by_balls", "by_exact", "exact_balls", "precision_of"]
+__all__ = ["around", "by_balls", "by_exact", "exact_balls", "precision_of"]
 
 #: Points up to which the oracle is asked: a second or so.
 POINTS = 1 << 22
@@ -55,6 +58,23 @@ def by_balls(answers: Mapping[str, Any], balls: Mapping[str, Ball]) -> tuple[flo
         if ratio > worst:
             worst, where = ratio, f"`{name}`: {found.reason}" if found.reason else f"`{name}`"
     return worst, where
+
+
+def around(ours: Mapping[str, Any], balls: Mapping[str, Ball]) -> dict[str, Ball]:
+    """Balls around our own answers, twice as wide: what another honest kernel may differ from us."""
+    return {
+        n: b
+        if b.choices is not None
+        else replace(
+            b,
+            value=from_array(np.asarray(ours[n]), b.dtype),
+            r=None if b.r is None else 2 * b.radius,
+            typed=None,
+            nonneg=False,
+        )
+        for n, b in balls.items()
+        if n in ours
+    }
 
 
 def precision_of(a: Any) -> float:

@@ -193,10 +193,11 @@ class _Op:
             worst, where = agreement.by_balls(ours, balls)
             if not worst <= 1:
                 raise wrong(f"{where}, {worst:.3g} times its bound")
+            near = agreement.around(ours, balls)
             for name in row["rivals"]:
                 theirs = self.answers(name, k) if name in self.loaded else None
                 if theirs is not None:
-                    note_of(row, name, "oracle", *agreement.by_balls(_like(theirs, ours), balls))
+                    note_of(row, name, "oracle", *agreement.by_balls(_like(theirs, ours), near))
 
     def again(self, row: dict[str, Any]) -> None:
         """After the measuring: still the answers that were compared; else they are compared once more."""

@@ -146,6 +146,16 @@ def test_a_transposed_input_keeps_its_order_in_memory() -> None:
     assert np.array_equal(a, arrays["a0"]) and a.T.flags.c_contiguous
 
 
+def test_a_rival_may_be_off_from_us_by_both_bounds_and_no_more(tmp_path: Path) -> None:
+    _, trial, spec = asked("gelu", tmp_path)
+    balls = agreement.exact_balls(spec, trial)
+    assert balls is not None
+    r, v = balls["y"].radius, balls["y"].value
+    ours, theirs, odd = ({"y": (v + k * r).astype("f")} for k in (0.5, -1.2, -2.2))
+    near = agreement.around(ours, balls)
+    assert agreement.by_balls(theirs, near)[0] <= 1 < agreement.by_balls(odd, near)[0]
+
+
 def test_an_answer_that_differs_is_told_by_how_much() -> None:
     exact = {"y": np.array([1.0, 2.0])}
     eager = {"y": np.array([1.0, 2.0], "f") + np.float32(1e-7)}
