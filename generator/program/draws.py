@@ -178,8 +178,43 @@ def _rules(torch: Any, plain: _Plain) -> Mapping[Any, _Rule]:
         chosen = torch.zeros_like(logits).scatter(dim, soft.argmax(dim, keepdim=True), 1.0)
         return chosen - soft.detach() + soft
 
+    def kept(input: Any, shape: Sequence[Any], p: float) -> Any:
+        """1 where a number (or, of a narrower shape, a whole channel) stays, 0 where it is dropped."""
+        return (plain(UNIFORM, tuple(shape), input.dtype) >= p).to(input.dtype)
+
+    def dropout(axes: int = 0) -> _Rule:
+        """`axes`: of a channel, which is dropped whole.  An input without a batch is one where torch says so (not where
+        there are two)."""
+
+        def made(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+            if not training or p == 0:
+                return input
+            own = input.dim() if not axes else 1 if axes != 2 and input.dim() == axes + 1 else 2
+            shape = (*input.shape[:own], *(1,) * (input.dim() - own))
+            out = input * (kept(input, shape, p) / (1 - p)) if p < 1 else input * 0
+            return input.copy_(out) if inplace else out
+
+        return made
+
+    def alpha_dropout(input: Any, p: float = 0.5, training: bool = False, inplace: bool = False) -> Any:
+        """What is dropped becomes the least value of SELU, and all is scaled back to mean 0 and variance 1
+        (Klambauer et al., 2017, Self-Normalizing Neural Networks)."""
+        if not training or p == 0:
+            return input
+        least = -1.7580993408473766
+        scale = ((1 - p) * (1 + p * least**2)) ** -0.5 if p < 1 else 0.0
+        stays = kept(input, input.shape, p)
+        out = (input * stays + least * (1 - stays)) * scale - scale * least * p
+        return input.copy_(out) if inplace else out
+
+    functional = torch.nn.functional
     return {
-        torch.nn.functional.gumbel_softmax: gumbel_softmax,
+        functional.dropout: dropout(),
+        functional.dropout1d: dropout(1),
+        functional.dropout2d: dropout(2),
+        functional.dropout3d: dropout(3),
+        functional.alpha_dropout: alpha_dropout,
+        functional.gumbel_softmax: gumbel_softmax,
         torch.multinomial: multinomial,
         torch.Tensor.multinomial: multinomial,
         torch.randperm: randperm,
@@ -191,6 +226,7 @@ def _rules(torch: Any, plain: _Plain) -> Mapping[Any, _Rule]:
         torch.randn_like: like(NORMAL),
         torch.normal: normal,
         torch.bernoulli: bernoulli,
+        torch.Tensor.bernoulli: bernoulli,
         torch.Tensor.exponential_: exponential_,
         torch.Tensor.normal_: normal_,
         torch.Tensor.uniform_: uniform_,

@@ -48,3 +48,33 @@ def test_choices_and_orders_are_made_of_plain_draws() -> None:
     assert set(map(tuple, twice.sort(-1).values.tolist())) == {(1, 2)}
     assert 0.6 < (twice[:, 0] == 2).float().mean() < 0.9
     assert set(often.tolist()) <= {1, 2} and sorted(order.tolist()) == list(range(6))
+
+
+class Dropped(torch.nn.Module):  # type: ignore[misc]
+    def forward(self, x: Any) -> Any:
+        f = torch.nn.functional
+        flat, one = x.flatten(1), x[0].clone()
+        f.dropout(one, 0.5, True, inplace=True)
+        return (
+            f.dropout(flat, 0.25, True),
+            f.dropout2d(x, 0.25, True),
+            f.dropout3d(x, 0.25, True),
+            f.alpha_dropout(flat, 0.25, True),
+            one,
+            f.dropout(flat, 0.25, False),
+        )
+
+
+def test_what_is_dropped_is_drawn_and_keeps_its_mean() -> None:
+    x = torch.ones(50, 40, 4, 5)
+    model = drawing(Model("m", "here", Dropped(), (x,), {}))
+    shapes = [tuple(t.shape) for t in model.kwargs["drawn"]]
+    assert shapes == [(40, 4, 5), (50, 800), (50, 40, 1, 1), (50, 1, 1, 1), (50, 800)]
+    each, channels, samples, alpha, one, none = model.module(x, **model.kwargs)
+    for out in (each, channels, samples):
+        assert out.unique().tolist() == pytest.approx([0.0, 1 / 0.75])
+    assert abs(each.mean() - 1) < 0.03 and abs(channels.mean() - 1) < 0.06
+    assert channels.flatten(2).unique(dim=2).shape[2] == 1 and samples.flatten(1).unique(dim=1).shape[1] == 1
+    assert set(one.unique().tolist()) == {0.0, 2.0} and torch.equal(none, x.flatten(1))
+    want = torch.nn.functional.alpha_dropout(x.flatten(1), 0.25, True).unique()
+    torch.testing.assert_close(alpha.unique(), want)
