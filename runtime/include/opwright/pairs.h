@@ -315,12 +315,14 @@ static inline OwkRange owk_pair_pack(const F& f, uint16_t* to, int64_t i0, int64
 
 /* ---- sums ---- */
 
+/* Instructions by their bytes: assemblers that know them ask for flags that no dialect has.  (rax, rdx) is a tile in
+ * memory and how far its rows are apart; DOT: tile c += a b. */
 #define OWK_TILE_LOAD(t, p, stride) \
-  __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t::"r"(p), "r"((int64_t)(stride)) : "memory")
+  __asm__ volatile(".byte 0xc4,0xe2,0x7b,0x4b,0x04+8*" #t ",0x10" ::"a"(p), "d"((int64_t)(stride)) : "memory")
 #define OWK_TILE_STORE(t, p, stride) \
-  __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" ::"r"(p), "r"((int64_t)(stride)) : "memory")
-#define OWK_TILE_ZERO(t) __asm__ volatile("tilezero %%tmm" #t::)
-#define OWK_TILE_DOT(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c::)
+  __asm__ volatile(".byte 0xc4,0xe2,0x7a,0x4b,0x04+8*" #t ",0x10" ::"a"(p), "d"((int64_t)(stride)) : "memory")
+#define OWK_TILE_ZERO(t) __asm__ volatile(".byte 0xc4,0xe2,0x7b,0x49,0xc0+8*" #t::)
+#define OWK_TILE_DOT(c, a, b) __asm__ volatile(".byte 0xc4,0xe2,0x7a-8*" #b ",0x5c,0xc0+8*" #c "+" #a::)
 
 OWK_FN void owk_tiles_begin() {
   struct {
@@ -330,9 +332,9 @@ OWK_FN void owk_tiles_begin() {
   } shape = {};
   shape.palette = 1;
   for (int t = 0; t < 8; ++t) shape.bytes[t] = 64, shape.rows[t] = 16;
-  __asm__ volatile("ldtilecfg %0" ::"m"(shape));
+  __asm__ volatile(".byte 0xc4,0xe2,0x78,0x49,0x00" ::"a"(&shape), "m"(shape));
 }
-OWK_FN void owk_tiles_end() { __asm__ volatile("tilerelease" ::); }
+OWK_FN void owk_tiles_end() { __asm__ volatile(".byte 0xc4,0xe2,0x78,0x49,0xc0" ::); }
 
 /* Two by two squares of sums (R, C of them are there), rows `ldc` apart, over `steps` squares of each factor. */
 template <int PL, int PR>
