@@ -443,6 +443,11 @@ def key_for_call(
             if op.dtype is want:
                 continue
             flat = f"{name}.{k}" if t.is_list else name
+            if op.dtype.is_complex and not want.is_complex:
+                raise DomainError(
+                    f"{spec.op}: input `{name}` is {want}, got {op.dtype}, whose imaginary part would be lost",
+                    hint="take its real part first: ow.ops.real(x)",
+                )
             if not (op.weak or t.dtype in types.castable):
                 raise DomainError(
                     f"{spec.op}: input `{name}` is {want}, got {op.dtype}",

@@ -27,12 +27,15 @@ MAX_ELEMENTS = 1 << 14
 
 
 class Plan:
-    """Names of the cases of a tier."""
+    """Names of the cases of a tier.  all_types: two cases at least of each type that the operator takes."""
 
-    def __init__(self, builder: Builder, tier: str, dtypes: tuple[DType, ...]) -> None:
+    def __init__(
+        self, builder: Builder, tier: str, dtypes: tuple[DType, ...], *, all_types: bool = False
+    ) -> None:
         if tier not in ("quick", "full"):
             raise ValueError(f"no tier `{tier}`")
         self.b, self.spec, self.full = builder, builder.spec, tier == "full"
+        self.all_types = all_types and not builder.spec.by_hand  # bodies are asked of every type as it is
         # A printer treats dtypes alike; whoever writes by hand may have forgotten one.  Complex numbers are asked of
         # those alone that take nothing else: a body serves what it was judged with, generated loops the rest.
         self.dtypes = dtypes
@@ -139,6 +142,12 @@ class Plan:
                 add(f"alike{k}", main, self.values[k % len(self.values)] if k % 2 else self.finite())
         self.sizes(add, main, others)
         self.refusals(add, main)
+        if self.all_types:
+            seen = {n.split("/")[1] for n in out}
+            for t in Plan(self.b, "quick", tuple(DType)).combinations():
+                if t not in seen:
+                    add(roomy, t, self.finite())
+                    add(roomy, t, self.values[0], self.layouts[-1])
         return out
 
     def sizes(self, add: Any, main: str, others: Sequence[str]) -> None:

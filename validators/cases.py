@@ -50,14 +50,22 @@ DEFAULT_DTYPES = (DType.F32, DType.F64, DType.BF16, DType.F16, DType.I64, DType.
 
 
 def make_cases(
-    spec: OpSpec, tier: str = "quick", seed: int = 0, dtypes: Sequence[DType] | None = None
+    spec: OpSpec,
+    tier: str = "quick",
+    seed: int = 0,
+    dtypes: Sequence[DType] | None = None,
+    *,
+    all_types: bool = False,
 ) -> CaseReport:
-    """The cases of a tier (`quick` | `full`).  dtypes: the kernels that there are (None: those of the language)."""
+    """The cases of a tier (`quick` | `full`).  dtypes: the kernels that there are (None: those of the language).
+
+    all_types: some of every other type, too.
+    """
     builder = Builder(spec, seed)
     cases: list[Case] = []
     refused: list[tuple[str, str]] = []
     skipped: list[tuple[str, str]] = []
-    for name in Plan(builder, tier, tuple(dtypes or DEFAULT_DTYPES)).names():
+    for name in Plan(builder, tier, tuple(dtypes or DEFAULT_DTYPES), all_types=all_types).names():
         try:
             cases.append(builder.build(name))
         except CaseRefused as e:

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from .. import toolchain
 from ..generator.bind import bind
 from ..generator.bound import BindKey, KernelText
-from ..generator.errors import EXIT_MACHINE, OpwrightError, did_you_mean
+from ..generator.errors import EXIT_MACHINE, OpwrightError, SpecError, did_you_mean
 from ..generator.spec import OpSpec
 from ..generator.types import DType
 from .abi import tiles_here
@@ -51,6 +51,7 @@ def judge(
     progress: Progress | None = None,
     without: Collection[str] = (),
     known: Mapping[str, GateResult] | None = None,
+    all_types: bool = False,
 ) -> Verdict:
     """The verdict on a candidate.
 
@@ -60,6 +61,7 @@ def judge(
     case      only the case of this name: the command that a failure prints
     dtypes    those that the source has kernels for
     known     what another judgement of this spec, tier and seed found: results of gates that look at no kernel
+    all_types some cases of every type that the operator takes, where there are kernels of it
     without   gates that are left out, to see what the others say: nothing is proven by such a verdict
 
     Raises OpwrightError when the request is wrong or the machine lacks something; what the candidate does wrong is
@@ -69,8 +71,12 @@ def judge(
     if case is not None:
         report = CaseReport((build_case(spec, case, seed),))
     else:
-        report = make_cases(spec, tier, seed, dtypes)
+        report = make_cases(spec, tier, seed, dtypes, all_types=all_types)
     trials = [Trial.of_case(c) for c in report]
+    if all_types and case is None:
+        asked = {c.key for c in make_cases(spec, tier, seed, dtypes)}
+        none = {k for k in {t.key for t in trials} - asked if not _has_kernel(source, k)}
+        trials = [t for t in trials if t.key not in none]
     order = list(dict.fromkeys(t.key for t in trials))
     runs = any(name != "meaning" for name in wanted)
     texts = source.forward(order) if runs else []
@@ -106,7 +112,7 @@ def judge(
         spec.meaning_hash(),
         session.meaning_source,
         dialect,
-        _hash(spec, source, tier, seed, dtypes, dict(zip(order, texts, strict=True)), grads)
+        _hash(spec, source, tier, seed, dtypes, all_types, dict(zip(order, texts, strict=True)), grads)
         if runs and case is None
         else "",
         tier,
@@ -114,7 +120,12 @@ def judge(
         tuple(results),
         # The text is that of the keys at seed 0, which other seeds have, but for a draw of their own.
         tuple(
-            sorted({k.show() for k in (*order, *(judged_keys(spec, tier, dtypes) if seed and runs else ()))})
+            sorted(
+                {
+                    k.show()
+                    for k in (*order, *(judged_keys(spec, tier, dtypes, all_types) if seed and runs else ()))
+                }
+            )
         ),
         missing,
         tuple(sorted(session.place.items())),
@@ -183,9 +194,20 @@ def _in_memory(gate: Gate, s: Session) -> GateResult:
         ) from None
 
 
-def judged_keys(spec: OpSpec, tier: str = "full", dtypes: Sequence[DType] = DTYPES) -> list[BindKey]:
+def judged_keys(
+    spec: OpSpec, tier: str = "full", dtypes: Sequence[DType] = DTYPES, all_types: bool = False
+) -> list[BindKey]:
     """The keys whose texts a verdict's `text` is about: those of the tier's cases at seed 0, under every seed."""
-    return list(dict.fromkeys(c.key for c in make_cases(spec, tier, 0, dtypes)))
+    return list(dict.fromkeys(c.key for c in make_cases(spec, tier, 0, dtypes, all_types=all_types)))
+
+
+def _has_kernel(source: CandidateSource, key: BindKey) -> bool:
+    """Whether the source can make a kernel of the key: what it cannot, nobody is served by."""
+    try:
+        source.forward([key])
+    except SpecError:
+        return False
+    return True
 
 
 def _gradients(source: CandidateSource, keys: Sequence[BindKey]) -> dict[BindKey, KernelText]:
@@ -199,6 +221,7 @@ def _hash(
     tier: str,
     seed: int,
     dtypes: Sequence[DType],
+    all_types: bool,
     texts: Mapping[BindKey, KernelText],
     grads: Mapping[BindKey, KernelText],
 ) -> str:
@@ -206,6 +229,9 @@ def _hash(
     if seed == 0:
         return text_hash([*texts.values(), *grads.values()])
     keys = judged_keys(spec, tier, dtypes)
+    keys += [
+        k for k in judged_keys(spec, tier, dtypes, all_types) if k not in keys and _has_kernel(source, k)
+    ]
     missing = [k for k in keys if k not in texts]
     forward = dict(texts) | dict(zip(missing, source.forward(missing) if missing else [], strict=True))
     backward = dict(grads) | _gradients(source, missing)

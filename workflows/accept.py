@@ -54,6 +54,7 @@ class Job:
     case: str | None = None
     dialect: str | None = None
     calls: str | None = None  # a file of recorded calls, whose shapes are the declared cases
+    all_types: bool = False  # some cases of every type that the operator takes
     body: str | None = None  # a file that fills the kernels in place of what the spec names
 
 
@@ -88,7 +89,14 @@ def judge_spec(bench: Workbench, spec: OpSpec, job: Job, progress: Progress | No
 
     try:
         verdict = judge(
-            spec, source, tier=job.tier, seed=job.seed, gates=job.gates, case=job.case, progress=tell
+            spec,
+            source,
+            tier=job.tier,
+            seed=job.seed,
+            gates=job.gates,
+            case=job.case,
+            progress=tell,
+            all_types=job.all_types,
         )
     except CaseRefused as error:
         if job.case is None:
@@ -250,7 +258,7 @@ def _text_now(bench: Workbench, spec: OpSpec, dialect: str, tier: str, only: Col
 
     source = Emitted(Bridge(bench, dialect), spec)
     try:
-        keys = [k for k in judged_keys(spec, tier) if not only or k.show() in only]
+        keys = [k for k in judged_keys(spec, tier, all_types=bool(only)) if not only or k.show() in only]
         texts = [*source.forward(keys), *source.gradient(keys)]
     except SpecError:
         return None
@@ -453,7 +461,7 @@ def validate(
     recorded = str(calls.absolute()) if calls is not None else None
 
     def make(op: str) -> Job:
-        return Job(op, tier, seed or 0, tuple(gates) or None, case, name, recorded, file)
+        return Job(op, tier, seed or 0, tuple(gates) or None, case, name, recorded, body=file)
 
     todo = _jobs(bench, ops, every, False, name, make)
     results: list[Judged] = []
@@ -486,6 +494,11 @@ def validate(
     help="How many cases; the evidence says which.",
 )
 @click.option(
+    "--all-types",
+    is_flag=True,
+    help="Some cases of every type that an op takes: its evidence names them all.",
+)
+@click.option(
     "--dialect", default=None, metavar="NAME", help="Kernels for this dialect (default: this machine's best)."
 )
 @seed_option
@@ -496,6 +509,7 @@ def accept(
     every: bool,
     only_stale: bool,
     tier: str,
+    all_types: bool,
     dialect: str | None,
     seed: int | None,
     jobs: int,
@@ -517,7 +531,7 @@ def accept(
             every,
             only_stale,
             name,
-            lambda op: Job(op, tier, seed or 0, None, None, name),
+            lambda op: Job(op, tier, seed or 0, None, None, name, all_types=all_types),
             progress,
         )
         if not todo and not as_json:

@@ -44,7 +44,7 @@ from ..generator.bind_key import keys_of
 from ..generator.errors import SpecError, did_you_mean
 from ..generator.spec import OpSpec, Registry
 from ..validators import evidence
-from ..validators.judge import DTYPES
+from ..validators.judge import DTYPES, judged_keys
 from ..validators.torch_server import composition_names
 from . import console, records
 from .accept import Job, judge_all, texts_of_proofs
@@ -377,7 +377,10 @@ class _Gate:
     def judge(self, changed: Sequence[OpSpec], before: dict[str, OpSpec]) -> None:
         chosen = self.chosen(changed)
         why = {s.op: reason for s, reason in chosen}
-        jobs = [Job(f"{s.file}:{s.op}", self.tier(s), 0, None, None, self.dialect) for s, _ in chosen]
+        jobs = [
+            Job(f"{s.file}:{s.op}", self.tier(s), 0, None, None, self.dialect, all_types=self.all_types(s))
+            for s, _ in chosen
+        ]
         begun = time.monotonic()
         done: set[str] = set()
         for found in judge_all(self.bench, jobs, toolchain.available_cores(), self.progress) if jobs else ():
@@ -418,6 +421,11 @@ class _Gate:
         """That of the evidence which has to be reproduced; in full, where there is none for this machine."""
         proof = self.bench.proof(spec.op, spec.meaning_hash(), self.dialect)
         return "full" if proof is None else proof.tier
+
+    def all_types(self, spec: OpSpec) -> bool:
+        """Whether the evidence is about more types than a tier has by itself."""
+        proof = self.bench.proof(spec.op, spec.meaning_hash(), self.dialect)
+        return proof is not None and not {*proof.keys} <= {k.show() for k in judged_keys(spec, proof.tier)}
 
     def short_of(self, op: str, verdict: Any) -> str:
         """How a new verdict falls short of the evidence; empty where it reproduces it (or there is none)."""

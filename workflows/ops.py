@@ -36,6 +36,18 @@ def dtypes_of(spec: OpSpec) -> list[str]:
     return [d.value for d in sorted(found, key=order.index)]
 
 
+def unjudged(spec: OpSpec, evidence: Evidence | None) -> list[str]:
+    """Of these dtypes those that no kernel was judged of: generated ones serve them all the same."""
+    variables = {t.dtype for t in (spec.inputs or spec.outputs).values()}
+    known = {v for v in variables if v not in spec.types}
+    for proof in evidence.proofs.values() if evidence is not None else ():
+        for part in (p for key in proof.keys for p in key.split(", ")):
+            name, _, value = part.partition("=")
+            if name in variables:
+                known.add(value)
+    return [d for d in dtypes_of(spec) if d not in known]
+
+
 def _onnx(entry: OnnxEntry) -> str:
     return entry.op if entry.since is None else f"{entry.op}-{entry.since}"
 
@@ -70,6 +82,7 @@ def op_json(bench: Workbench, spec: OpSpec) -> dict[str, Any]:
         "aten": [e.overload for e in spec.aten],
         "onnx": [_onnx(e) for e in spec.onnx],
         "dtypes": dtypes_of(spec),
+        "unjudged": unjudged(spec, found) if fresh else [],
         "meaning": spec.meaning_hash(),
         "meaning_source": found.source if found is not None and fresh else None,
         "state": standing.state,
@@ -81,6 +94,12 @@ def op_json(bench: Workbench, spec: OpSpec) -> dict[str, Any]:
 def ops_json(bench: Workbench, specs: list[OpSpec]) -> dict[str, Any]:
     """The whole face: `{"ops": […]}`."""
     return {"ops": [op_json(bench, s) for s in specs]}
+
+
+def _shown(row: dict[str, Any]) -> str:
+    """Its dtypes, in brackets those that no kernel was judged of."""
+    judged = [d for d in row["dtypes"] if d not in row["unjudged"]]
+    return " ".join([*judged, *([f"({' '.join(row['unjudged'])})"] if row["unjudged"] else [])])
 
 
 def _cases(row: dict[str, Any]) -> int:
@@ -103,6 +122,7 @@ def ops(names: tuple[str, ...], family: str | None, state: str | None, as_json: 
     """List operators with what was proven of them.
 
     A state is `fresh` (the judge proved this meaning), `stale` (it changed since) or `absent` (nothing was proven).
+    Dtypes in brackets are taken, but no kernel of them was judged: `opwright accept OP --all-types` judges some.
     """
     bench = Workbench.here()
     specs = bench.select(names) if names else bench.registry.all()
@@ -125,7 +145,7 @@ def ops(names: tuple[str, ...], family: str | None, state: str | None, as_json: 
             (
                 r["name"],
                 r["family"],
-                " ".join(r["dtypes"]),
+                _shown(r),
                 r["state"],
                 _cases(r) or "",
                 " ".join(r["targets"]),

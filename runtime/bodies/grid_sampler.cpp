@@ -45,9 +45,9 @@ static void blocks(void* ctx, int64_t lo, int64_t hi, int32_t) {
         weight[k][j] = 1;
         at[k][j] = n * a.x.strides[0];
         for (int32_t d = 0; d < axes; ++d) {
-          const A whole = mode == 1 ? u[d] : __builtin_floor(u[d]) + A(k >> (axes - 1 - d) & 1);
-          const A off = u[d] - whole, share = 1 - (off < 0 ? -off : off);
-          if (mode != 1) weight[k][j] *= share < 0 ? 0 : share;
+          const bool upper = k >> (axes - 1 - d) & 1;
+          const A low = mode == 1 ? u[d] : __builtin_floor(u[d]), whole = low + A(upper), part = u[d] - low;
+          if (mode != 1) weight[k][j] *= upper ? part : 1 - part;
           if (at[k][j] == INT64_MIN || !(0 <= whole && whole < A(a.x.shape[2 + d])))
             at[k][j] = INT64_MIN;
           else

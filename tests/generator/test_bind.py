@@ -157,6 +157,16 @@ def test_promotion_decides_the_key_and_the_casts() -> None:
     assert dict(r.key.types)["T"] == "bf16"
 
 
+def test_no_cast_loses_an_imaginary_part() -> None:
+    s = spec(
+        'op: t\ntypes: {T: "float(promote(a))"}\ndims: {B: broadcast}\ninputs: {a: "T[*B]", w: "T[*B]"}\n'
+        'outputs: {y: "T[*B]"}\ncompute: |\n  y[*B] = a[*B] if w[*B] > 0 else 0\n'
+    )
+    assert key_for_call(s, {"a": Operand(F32, 1), "w": Operand(DType.F64, 0)}, {}).casts == {"w": F32}
+    with pytest.raises(DomainError, match="`w` is f32, got c64, whose imaginary part would be lost"):
+        key_for_call(s, {"a": Operand(F32, 1), "w": Operand(DType.C64, 0)}, {})
+
+
 def test_a_free_type_takes_one_dtype_only() -> None:
     s = load_spec(specs_dir() / "ops/linear/matmul.yaml")[0]
     with pytest.raises(DomainError, match="must have one dtype, got f32 and bf16"):

@@ -176,6 +176,9 @@ def test_reproduces() -> None:
         assert any(
             said in line for line in reproduces(old, evidence.merged(None, other).proofs["cpu-portable"])
         )
+    more = replace(old, keys=(*old.keys, "T=f16"), text="t2")
+    assert reproduces(old, more) == []
+    assert reproduces(more, old) == ["no longer judged: T=f16"]
     less = replace(old, gates={"inplace": old.gates["inplace"]})
     assert reproduces(old, less) == ["gate numerics did not run"]
 

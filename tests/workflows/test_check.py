@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from opwright.generator.spec import load_spec_text
 from opwright.validators import overloads
+from opwright.validators.evidence import Evidence, Proof
 from opwright.validators.overloads import Overloads
+from opwright.workflows.ops import unjudged
 
 
 def test_check_counts_the_keys_of_an_operator(ow: Any, project: Path) -> None:
@@ -94,6 +97,15 @@ def test_ops_lists_the_workbench_s_own_beside_the_built_in_ones(ow: Any, project
     assert rows["scale"]["dtypes"] == ["f16", "bf16", "f32", "f64"]
     assert rows["softmax"]["family"] == "norm" and len(rows["softmax"]["meaning"]) == 64
     assert set(rows["softmax"]) >= {"name", "family", "aten", "onnx", "dtypes", "meaning", "targets"}
+
+
+def test_ops_tells_what_no_kernel_was_judged_of() -> None:
+    spec = load_spec_text(
+        'op: t\ntypes: {T: float, I: index, A: accum(T)}\ninputs: {x: "T[N]", i: "I[N]", m: "bool[N]"}\n'
+        'outputs: {y: "A[N]"}\ncompute: |\n  y[n] = A(x[i[n]]) if m[n] else 0\n'
+    )[0]
+    proof = Proof("t", {}, "quick", ("A=f32, I=i64, T=f32", "A=f64, I=i64, T=f64"))
+    assert unjudged(spec, Evidence("t", "m", "s", {"cpu-avx2": proof})) == ["i32", "f16", "bf16"]
 
 
 def test_explain_reads_the_class_itself(ow: Any) -> None:
