@@ -621,7 +621,7 @@ def _missed(module: Any, inputs: Mapping[str, Any], error: Exception) -> list[st
     """Inputs that a model may be called without and asked for: by their names, or by using nothing in their place."""
     names = [n for n in inspect.signature(module.forward).parameters if n not in inputs]
     text = str(error)
-    if isinstance(error, TypeError | ValueError) and (
+    if isinstance(error, TypeError | ValueError | AssertionError) and (
         said := [n for n in names if re.search(rf"\b{n}\b", text) and not n.endswith("_embeds")]
     ):
         return said
@@ -637,13 +637,19 @@ def _with(module: Any, inputs: Mapping[str, Any], more: Sequence[str], seed: int
     known, said = _shapes(config), described(module.forward, partial(_first, config))
     made: dict[str, Any] = {}
     for name in more:
-        shapes = known.get(name) or _like(name, config)
+        shapes = known.get(name) or (_like(name, config) if name not in said else [])
         if shapes:
             made[name] = _draw(name, shapes[0], config, generator)
         elif name in said:
             made[name] = _draw_said(name, said[name], config, generator)
         else:
             return []
+    length = inputs["input_ids"].shape[1] if "input_ids" in inputs and inputs["input_ids"].dim() > 1 else 0
+    if length and length != SEQUENCE:  # what belongs to a text is as long as that
+        made = {
+            n: _at_extent(x, 1, length) if x.dim() > 1 and x.shape[1] == SEQUENCE else x
+            for n, x in made.items()
+        }
     return [{**inputs, **made}]
 
 
@@ -684,6 +690,11 @@ _MISFITS = tuple(
         (-1, r"shapes cannot be multiplied \(\d+x(?P<now>\d+) and (?P<wanted>\d+)x\d+\)"),
         (1, r"expected input\[.*?\] to have (?P<wanted>\d+) channels, but got (?P<now>\d+)"),
         (-1, r"normalized_shape=\[(?P<wanted>\d+)\], expected .*got input of size\[[\d, ]*?(?P<now>\d+)\]"),
+        (
+            -1,
+            r"first two dimensions of batch2 tensor to be: \[\d+, (?P<now>\d+)\] "
+            r"but got: \[\d+, (?P<wanted>\d+)\]",
+        ),
         (
             2,
             r"tensor a \((?P<now>\d+)\) must match the size of tensor b \((?P<wanted>\d+)\) "
@@ -825,7 +836,9 @@ class _Tried:
         if said in self._mended or len(self._mended) > _MOST_WANTS:  # a want may grow with what it is given
             return []
         self._mended.add(said)
-        if "index out of range" in text:  # kinds of things, which are fewer than words
+        if (
+            "index out of range" in text or "is out of bounds for dimension" in text
+        ):  # kinds of things, which are fewer than words
             few = {n: x % 2 for n, x in inputs.items() if x.dtype is torch.int64 and _KINDS.search(n)}
             return [dict(inputs) | few] if any(bool((inputs[n] > 1).any()) for n in few) else []
         if _SHORT.search(text):

@@ -57,7 +57,9 @@ def owners(config_class: Any, known: Mapping[str, str]) -> list[str]:
         if owner is None or owner is config_class or owner.model_type != model_type:
             continue
         held = getattr(owner, "sub_configs", None)
-        if isinstance(held, Mapping) and config_class in held.values():
+        said = getattr(owner, "sub_configs_defaults", None)  # by its type, where it may be any
+        types = [getattr(x, "model_type", None) for x in dict(said or {}).values()]
+        if (isinstance(held, Mapping) and config_class in held.values()) or config_class.model_type in types:
             out.append(model_type)
     return out
 

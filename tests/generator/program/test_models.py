@@ -434,3 +434,24 @@ def test_a_text_has_no_more_words_than_there_are_layers_for() -> None:
         lambda ids, mask: [layers[k - 1] for k in range(1, ids.shape[1])], {"ids": ids, "mask": ids}
     )
     assert taken["ids"].shape == taken["mask"].shape == (2, 8)
+
+
+def test_what_is_added_to_a_text_is_as_long_as_it() -> None:
+    class Reader(torch.nn.Module):
+        config = SimpleNamespace(hidden_size=8)
+
+        def forward(self, input_ids, last_hidden_state=None):  # type: ignore[no-untyped-def]
+            return input_ids
+
+    (given,) = models._with(
+        Reader(), {"input_ids": torch.ones(2, 7, dtype=torch.int64)}, ["last_hidden_state"], 0
+    )
+    assert given["last_hidden_state"].shape == (2, 7, 8)
+
+
+def test_a_width_is_read_from_what_a_product_said_of_it() -> None:
+    def take(ids: Any, x: Any) -> Any:
+        return torch.bmm(x.transpose(0, 1), torch.ones(3, 12, 2))
+
+    taken = _mended(take, {"ids": torch.ones(2, 3, dtype=torch.int64), "x": torch.ones(2, 3, 8)})
+    assert taken["x"].shape == (2, 3, 12)
