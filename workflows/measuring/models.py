@@ -10,6 +10,7 @@ module by itself, with the same seed.  May import: enable, generator.program; to
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -55,7 +56,8 @@ class ModelRow:
 
     @property
     def short(self) -> str:
-        return self.name.replace(", ", "-").replace("/", ".")
+        """The name as part of a file's."""
+        return re.sub(r"[^\w.]+", "-", self.name).strip("-.")
 
     def facts(self) -> dict[str, Any]:
         return {"model": self.name, "class": "whole models"}
