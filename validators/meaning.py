@@ -276,6 +276,7 @@ def _lifted(s: Session, limit: int) -> list[Trial]:
     Of the same case in several dtypes the widest, which has the most digits.
     """
     groups: dict[tuple[str, ...], dict[tuple[Any, ...], Trial]] = {}
+    extra: set[str] = set()  # what such cases add to the limit, so that they take no other's place
     every = {id(t): t for t in (*s.spread(len(s.trials)), *s.trials)}
     for trial in sorted(every.values(), key=_narrow):
         if size_of(trial) > _LARGEST:
@@ -285,12 +286,13 @@ def _lifted(s: Session, limit: int) -> list[Trial]:
         # What an attribute alone makes a case of, no other case stands for.
         source = trial.case.partition("/")[0]
         alone = (source,) if source.startswith(_OF_ATTRIBUTES) else ()
+        extra.update(alone)
         of_class = groups.setdefault(trial.classes + alone, {})
         if mark not in of_class:
             of_class[mark] = lifted
     rounds = itertools.zip_longest(*(g.values() for g in groups.values()))
     order = [trial for turn in rounds for trial in turn if trial is not None]
-    return order[: max(limit, len(groups))]
+    return order[: max(limit, len(groups) - len(extra)) + len(extra)]
 
 
 def _lift(spec: OpSpec, trial: Trial) -> Trial:
