@@ -103,15 +103,14 @@ def _positive(value: Any, least: float) -> bool:
     return known is None or known >= least
 
 
-def planes(about: About, name: str, x: Any, n: int) -> None:
-    """Windows over `n` axes walk a picture of channels, or a batch of them."""
+def planes(about: About, name: str, x: Any, n: int, channels: bool = False) -> None:
+    """Windows over `n` axes walk a picture of channels, or a batch of them; `channels`: there is at least one."""
     known = about(x)
     if known is not None and len(known[1]) not in (n + 1, n + 2):
         raise Refused(f"`{name}` must have rank {n + 1} or {n + 2}, it has {len(known[1])}")
-    if known is not None and any(_extent(e) == 0 for e in known[1][1:]):
-        raise Refused(
-            f"`{name}` of shape {list(known[1])} has nothing to walk: only its first axis may be empty"
-        )
+    alone = known is not None and channels and len(known[1]) == n + 1
+    if known is not None and any(_extent(e) == 0 for e in known[1][0 if alone else 1 :]):
+        raise Refused(f"`{name}` of shape {list(known[1])} has nothing to walk: only a batch may be empty")
 
 
 def _windows(
@@ -123,7 +122,7 @@ def _windows(
     padding: int | Sequence[int],
 ) -> dict[str, Any]:
     """Windows over `n` axes; without a stride they lie side by side."""
-    planes(about, "self", x, n)
+    planes(about, "self", x, n, channels=True)
     side_by_side = not isinstance(stride, int) and not len(stride)
     if not all(_positive(p, 0) for p in ints(padding, n)):
         raise Refused(f"`padding` must not be negative, it is {padding}")

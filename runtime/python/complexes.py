@@ -294,8 +294,11 @@ def _number(x: Any) -> Tensor:
 
 
 def _result(*xs: Any) -> str:
-    """The dtype of complex and other arguments together; numbers of Python change nothing."""
-    kinds = [tensor(x).dtype for x in xs if not isinstance(x, bool | int | float | complex)]
+    """The dtype of complex and other arguments together; numbers of Python change nothing, and tensors of rank 0
+    nothing beside a tensor with axes that is no integer."""
+    given = [tensor(x) for x in xs if not isinstance(x, bool | int | float | complex)]
+    heavy = [x.dtype for x in given if x.ndim and x.dtype in ("f16", "bf16", "f32", "f64", "c64", "c128")]
+    kinds = heavy or [x.dtype for x in given]
     return "c128" if any(k in ("c128", "f64") for k in kinds) else "c64"
 
 

@@ -213,6 +213,70 @@ def _cauchy(self: Any, median: float = 0, sigma: float = 1, generator: Any = Non
     return Call("cauchy", {"x": x, **given, **_spend(x.shape, generator)})
 
 
+def _poisson(self: Any, generator: Any = None) -> Tensor:
+    """How many arrivals, exponential times apart, come before each rate."""
+    x = _floats(tensor(self))
+    if not x.size:
+        return full(list(x.shape), 0, x.dtype)
+    rates = converted(x, "f64")
+    most = float(run("amax", rates).item())
+    if not (float(run("amin", rates).item()) >= 0 and most < math.inf):
+        raise Refused("rates must be finite and not below 0")
+    count = int(most + 12 * math.sqrt(most) + 40)
+    if count * x.size > 1 << 26:
+        raise Refused(f"rates up to {most:g} for {x.size} numbers take too many draws")
+    size = [*x.shape, count]
+    waits = run("exponential", full(size, 0, "f64"), rate=1.0, **_spend(size, generator))
+    before = run("lt", run("cumsum", waits, dim=-1), rates.unsqueeze(x.ndim))
+    return converted(run("sum", before, dim=[x.ndim]), x.dtype)
+
+
+def _binomial(count: Any, prob: Any, generator: Any = None) -> Tensor:
+    """How many of `count` trials succeed."""
+    n, p = joined(count, prob)
+    if n.dtype != p.dtype or n.dtype not in ("f16", "bf16", "f32", "f64"):
+        raise Refused(f"`count` and `prob` must be of one float type, they are {n.dtype} and {p.dtype}")
+    if not n.size:
+        return full(list(n.shape), 0, n.dtype)
+    most = float(run("amax", n).item())
+    share = [float(run(op, p).item()) for op in ("amin", "amax")]
+    if not (float(run("amin", n).item()) >= 0 and most < math.inf and 0 <= share[0] <= share[1] <= 1):
+        raise Refused("`count` must be finite and not below 0, `prob` from 0 to 1")
+    trials = max(int(most), 1)
+    if trials * n.size > 1 << 26:
+        raise Refused(f"{trials} trials for {n.size} numbers take too many draws")
+    size = [*n.shape, trials]
+    drawn = run("rand", size=size, dtype="f64", **_spend(size, generator))
+    hit = run("lt", drawn, converted(p, "f64").unsqueeze(n.ndim))
+    counted = run(
+        "lt", run("arange", start=0, end=trials, step=1, dtype="f64"), converted(n, "f64").unsqueeze(n.ndim)
+    )
+    return converted(run("sum", run("logical_and", hit, counted), dim=[n.ndim]), n.dtype)
+
+
+#: As many integers from 0 on as a dtype holds without a gap.
+_WHOLE = {"bool": 2, "u8": 1 << 8, "i8": 1 << 7, "i16": 1 << 15, "i32": 1 << 31, "i64": (1 << 63) - 1}
+_EXACT = {"f16": (1 << 11) + 1, "bf16": (1 << 8) + 1, "f32": (1 << 24) + 1, "f64": (1 << 53) + 1}
+
+
+def _random(self: Any, low: int = 0, high: int | None = None, generator: Any = None) -> Tensor:
+    x = tensor(self)
+    most = (_WHOLE | _EXACT).get(x.dtype)
+    if most is None:
+        raise Refused(f"a tensor of {x.dtype} holds no integers")
+    end = most if high is None else high
+    if end <= low:
+        raise Refused(f"nothing lies from {low} up to {end}")
+    size = list(x.shape)
+
+    def draw(low: int, high: int) -> Tensor:
+        return run("randint", low=low, high=high, size=size, dtype="i64", **_spend(size, generator))
+
+    if high is None and end > 1 << 32:  # one draw has 32 bits
+        return converted(run("add", run("mul", draw(0, end >> 32), 1 << 32), draw(0, 1 << 32)), x.dtype)
+    return converted(draw(low, end), x.dtype)
+
+
 def _randperm(n: int, dtype: Any = None, generator: Any = None) -> Tensor:
     """The order of as many random keys."""
     keys = run("rand", size=[n], dtype="f64", **_spend([n], generator))
@@ -316,6 +380,7 @@ DRAWS: dict[str, Front] = {
     "aten.scaled_dot_product_attention.default": _attention,
     "aten.bernoulli.default": _bernoulli,
     "aten.bernoulli.p": _bernoulli_by,
+    "aten.binomial.default": _binomial,
     "aten.cauchy.default": _cauchy,
     "aten.dropout.default": _dropout,
     "aten.exponential.default": _distributed("exponential", "rate", 1.0),
@@ -328,6 +393,7 @@ DRAWS: dict[str, Front] = {
     "aten.normal.float_Tensor": _normal,
     "aten.normal.float_float": _normal_of,
     "aten.normal_functional.default": _normal_like,
+    "aten.poisson.default": _poisson,
     "aten.rand.default": _rand,
     "aten.rand.generator": _with_generator(_rand),
     "aten.rand_like.default": _like(_rand),
@@ -338,6 +404,9 @@ DRAWS: dict[str, Front] = {
     "aten.randn.default": _randn,
     "aten.randn.generator": _with_generator(_randn),
     "aten.randn_like.default": _like(_randn),
+    "aten.random.default": lambda self, generator=None: _random(self, 0, None, generator),
+    "aten.random.from": lambda self, low, high, generator=None: _random(self, low, high, generator),
+    "aten.random.to": lambda self, high, generator=None: _random(self, 0, high, generator),
     "aten.randperm.default": _randperm,
     "aten.uniform.default": _uniform,
 }

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from .fronting import Front, Refused, Tensor, converted, full, joined, run, tensor
+from .fronting import Front, Refused, Tensor, converted, full, joined, run, stated, tensor
 
 __all__ = ["SPECIAL"]
 
@@ -236,17 +236,71 @@ def _log_ndtr(x: Tensor) -> Tensor:
     return _where(far, low, run("log1p", _mul(run("erfc", _where(far, 0.0, t)), -0.5)))
 
 
+#: From here on the expansion in 1 / x holds to the last place.
+_FAR, _FAR_TERMS = 26.0, 14
+
+
+def _waves(order: int, x: Tensor) -> tuple[Tensor, Tensor]:
+    """J and Y of a large argument, by Hankel's expansion."""
+    y = _div(1.0, x)
+    p, q = full(list(x.shape), 0.0, "f64"), full(list(x.shape), 0.0, "f64")
+    factor, power = 1.0, full(list(x.shape), 1.0, "f64")
+    for k in range(_FAR_TERMS):
+        signed = _mul(power, factor if k % 4 < 2 else -factor)
+        p, q = (_add(p, signed), q) if k % 2 == 0 else (p, _add(q, signed))
+        factor *= (4 * order * order - (2 * k + 1) ** 2) / (8 * (k + 1))
+        power = _mul(power, y)
+    turn = _sub(x, (2 * order + 1) * math.pi / 4)
+    c, s = run("cos", turn), run("sin", turn)
+    size = run("sqrt", _mul(y, 2 / math.pi))
+    return _mul(size, _sub(_mul(p, c), _mul(q, s))), _mul(size, _add(_mul(p, s), _mul(q, c)))
+
+
+def _period(n: int) -> tuple[Tensor, list[float]]:
+    return _mul(run("arange", start=0, end=n, step=1, dtype="f64"), 2 * math.pi / n), [
+        2 * math.pi * k / n for k in range(n)
+    ]
+
+
+def _mean(x: Tensor) -> Tensor:
+    return run("mean", x, dim=[x.ndim - 1])
+
+
 def _bessel_j(order: int, x: Tensor) -> Tensor:
     """The mean of cos(n t - x sin t) over a period."""
-    top = _greatest(_where(run("isfinite", x), run("abs", x), 0.0))
-    if top > _MOST:
-        raise Refused(f"numbers up to {_MOST} are known, not {top}")
-    n = 2 * (int(top) // 2 + 40)
-    t = _mul(run("arange", start=0, end=n, step=1, dtype="f64"), 2 * math.pi / n)
-    calm = _where(run("isfinite", x), x, 0.0).unsqueeze(x.ndim)
-    waves = run("cos", _sub(_mul(t, order), _mul(calm, run("sin", t))))
-    out = run("mean", waves, dim=[waves.ndim - 1])
-    return _where(run("isnan", x), math.nan, _where(run("isinf", x), 0.0, out))
+    size = run("abs", x)
+    far = run("gt", size, _FAR)
+    t, _ = _period(108)
+    calm = _where(_or(far, run("isnan", x)), 0.0, x).unsqueeze(x.ndim)
+    near = _mean(run("cos", _sub(_mul(t, order), _mul(calm, run("sin", t)))))
+    wave = _waves(order, _where(_and(far, run("isfinite", x)), size, _FAR))[0]
+    wave = _mul(wave, run("sign", x)) if order == 1 else wave
+    out = _where(far, wave, near)
+    return _where(run("isfinite", x), out, math.nan)
+
+
+def _bessel_y(order: int, x: Tensor) -> Tensor:
+    """Neumann's series over J of even orders, summed under the mean over a period."""
+    far = run("gt", x, _FAR)
+    good = _and(run("gt", x, 0), run("logical_not", far))
+    z = _where(good, x, 1.0)
+    t, places = _period(296)
+    sums = [sum((-1) ** k * math.cos(2 * k * p) / k for k in range(1, 56)) for p in places]
+    sines = run("sin", t)
+    turns = _mul(z.unsqueeze(x.ndim), sines)
+    log = _add(run("log", _mul(z, 0.5)), 0.57721566490153286061)
+    j0, weights = _mean(run("cos", turns)), stated(sums, "f64")
+    if order == 0:
+        rest = _mean(_mul(weights, run("cos", turns)))
+        near = _mul(_sub(_mul(log, j0), _mul(rest, 2.0)), 2 / math.pi)
+    else:
+        j1 = _mean(run("cos", _sub(t, turns)))
+        rest = _mean(_mul(_mul(weights, sines), run("sin", turns)))
+        near = _mul(_sub(_sub(_mul(log, j1), _div(j0, z)), _mul(rest, 2.0)), 2 / math.pi)
+    wave = _waves(order, _where(_and(far, run("isfinite", x)), x, _FAR))[1]
+    out = _where(far, _where(run("isinf", x), math.nan, wave), near)
+    ends = _where(run("eq", x, 0), -math.inf, math.nan)
+    return _where(_or(good, far), out, ends)
 
 
 def _bessel_k(order: int, scaled: bool, x: Tensor) -> Tensor:
@@ -287,6 +341,8 @@ SPECIAL: dict[str, Front] = {
     "aten.polygamma.default": _polygamma,
     "aten.special_bessel_j0.default": _of_one(partial(_bessel_j, 0)),
     "aten.special_bessel_j1.default": _of_one(partial(_bessel_j, 1)),
+    "aten.special_bessel_y0.default": _of_one(partial(_bessel_y, 0)),
+    "aten.special_bessel_y1.default": _of_one(partial(_bessel_y, 1)),
     "aten.special_erfcx.default": _of_one(_erfcx),
     "aten.special_log_ndtr.default": _of_one(_log_ndtr),
     "aten.special_modified_bessel_i0.default": _of_one(partial(run, "i0")),

@@ -62,6 +62,19 @@ def test_as_pytorch_says(name: str) -> None:
 
 
 @pytest.mark.nightly
+def test_bessel_functions_of_the_second_kind() -> None:
+    x = np.array([1e-3, 0.5, 3.0, 20.0, 26.5, 1000.0])
+    want = {  # mpmath's, to the last place
+        "y0": [-4.471416611376044, -0.4445187335067066, 0.3768500100127904, 0.06264059680938384],
+        "y1": [-636.6221672311393, -1.4714723926702430, 0.3246744247918000, -0.1655116143625211],
+    }
+    for name, numbers in want.items():
+        got = ow.call_aten(f"aten.special_bessel_{name}.default", x).numpy()
+        np.testing.assert_allclose(got[:4], numbers, rtol=1e-13, atol=1e-15)
+        theirs = getattr(torch.special, f"bessel_{name}")(torch.from_numpy(x))
+        np.testing.assert_allclose(got[4:], theirs.numpy()[4:], rtol=1e-12)
+
+
 def test_a_bessel_function_to_the_last_digits() -> None:
     """J0, from tables: PyTorch's own has eight of them."""
     got = ow.call_aten("aten.special_bessel_j0.default", np.array([1.0, 5.0, 10.0])).numpy()
