@@ -21,6 +21,7 @@ from ..types import DType
 from . import views
 from .captured import Ref, RowRefused
 from .intexpr import IntExpr, floordiv, maximum, minimum, mod, product
+from .onnx_rewrite import REWRITES
 
 if TYPE_CHECKING:
     from .onnx_convert import OnnxConverter, Tensor
@@ -333,7 +334,8 @@ def _space_to_depth(c: OnnxConverter, args: Args) -> list[Ref] | None:
     block = IntExpr.of(b)
     down, across = floordiv(h, block), floordiv(w, block)
     r = c.reshape(c.ref(x), [n, d, down, block, across, block])
-    r = Ref(r.base, r.dtype, views.permute(r.layout, (0, 3, 5, 1, 2, 4)))
+    order = (0, 3, 5, 1, 2, 4) if args.get("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
+    r = Ref(r.base, r.dtype, views.permute(r.layout, order))
     return [c.reshape(r, [n, d * b * b, down, across])]
 
 
@@ -446,6 +448,8 @@ def _pool(c: OnnxConverter, args: Args) -> dict[str, Any]:
         if any(d != 1 for d in out["dilations"]):
             raise RowRefused(f"dilations {out['dilations']}")
         out["dilations"] = None
+    if args.get("storage_order") and any(o in c.read for o in c.current.output[1:]):
+        raise RowRefused("places that count by columns")
     out["storage_order"] = None
     return out
 
@@ -571,6 +575,20 @@ def _resize(c: OnnxConverter, args: Args) -> dict[str, Any]:
     return {"X": x, "sizes": out, "kind": kind, "coeff": args.get("cubic_coeff_a")}
 
 
+def _grid(c: OnnxConverter, args: Args) -> dict[str, Any]:
+    modes = {"bilinear": 0, "linear": 0, "nearest": 1}
+    paddings = {"zeros": 0, "border": 1}
+    if args["mode"] not in modes or args["padding_mode"] not in paddings:
+        raise RowRefused(f"mode {args['mode']}, padding_mode {args['padding_mode']}")
+    return {
+        **args,
+        "mode": modes[args["mode"]],
+        "padding_mode": paddings[args["padding_mode"]],
+        "align_corners": bool(args["align_corners"]),
+        "axes": _input(args).rank - 2,
+    }
+
+
 PREPARE: Mapping[str, _Prepare] = {
     "ArgMax": _arg_extreme,
     "ArgMin": _arg_extreme,
@@ -580,8 +598,10 @@ PREPARE: Mapping[str, _Prepare] = {
     "ConstantOfShape": _full,
     "Conv": _windows,
     "ConvTranspose": _transposed,
+    "CumProd": _cum_sum,
     "CumSum": _cum_sum,
     "Div": _of_ints,
+    "GridSample": _grid,
     "IsInf": _is_inf,
     "LayerNormalization": _layer_norm,
     "MaxPool": _pool,
@@ -964,4 +984,5 @@ REWRITE: Mapping[str, _Rewrite] = {
         f"Reduce{n}": _reduce_nothing
         for n in ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSumExp", "SumSquare")
     },
+    **REWRITES,
 }

@@ -22,14 +22,14 @@ from opwright.workflows.workbench import Workbench
 
 from .run import ONNX_PARTS
 
-__all__ = ["LACKING", "node_results", "run_case"]
+__all__ = ["LACKING", "cases", "node_results", "run_case", "table"]
 
 #: Element types that we have not: a case that takes or gives one is no case of ours.
 LACKING = ("STRING", "FLOAT8", "INT4", "INT2", "UINT16", "UINT32", "UINT64", "FLOAT4", "UINT4", "UINT2")
 
 
 @cache
-def _cases() -> list[Any]:
+def cases() -> list[Any]:
     from onnx.backend.test.case.node import collect_testcases
 
     return sorted(collect_testcases(None), key=lambda c: str(c.name))
@@ -47,7 +47,7 @@ def node_results(part: str) -> dict[str, Any]:
     k = int(part.split()[-1])
     out: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for n, case in enumerate(_cases()[k::ONNX_PARTS]):
+        for n, case in enumerate(cases()[k::ONNX_PARTS]):
             if not _ours(case.model):
                 continue
             nodes = [node.op_type for node in case.model.graph.node]
@@ -79,18 +79,21 @@ def _ours(model: Any) -> bool:
 
 
 def constants(model: Any, inputs: list[Any]) -> tuple[Any, list[Any]]:
-    """Axes, shapes and counts become constants, as exporters write them: integer inputs behind the first."""
+    """Axes, shapes, counts and scales become constants, as exporters write them: short integer inputs behind the first
+    (of some operators the first as well), and scales."""
     from onnx import numpy_helper
 
     out = copy.deepcopy(model)
     kept = []
     for k, (v, array) in enumerate(zip(list(out.graph.input), inputs, strict=False)):
+        op = out.graph.node[0].op_type
+        array = np.asarray(array) if isinstance(array, np.generic) else array
+        short = isinstance(array, np.ndarray) and array.ndim < 2 and array.size < 33
+        stated = k > 0 or op in ("ConstantOfShape", "Range")
         if (
-            k
-            and isinstance(array, np.ndarray)
-            and array.dtype.kind in "iub"
-            and array.ndim < 2
-            and array.size < 33
+            short
+            and stated
+            and (array.dtype.kind in "iub" or op == "Range" or v.name in ("depth", "scales", "roi"))
         ):
             out.graph.initializer.append(numpy_helper.from_array(array, v.name))
             out.graph.input.remove(v)
@@ -110,9 +113,12 @@ def run_case(case: Any, table: Any, folder: Path) -> tuple[str, bool]:
         except OpwrightError:
             lacking = [None]  # type: ignore[list-item]
         if lacking:
+            first = lacking[0]
             model, given = case.model, list(inputs)
             made = OnnxConverter(model, table, case.name, case.name).run()
             lacking = [c for c in made.program.calls if c.missing]
+            if lacking and first is not None:
+                lacking = [first]
         if lacking:
             return f"{lacking[0].op}: {lacking[0].why}", False
         write_folder(folder, made.program, made.tensors)
