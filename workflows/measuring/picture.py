@@ -28,7 +28,7 @@ def _style() -> str:
         bars = "".join(f".r{k}{{fill:{c}}}.l{k}{{stroke:{c}}}" for k, c in enumerate(each))
         return (
             f"{bars}.ink{{fill:{ink}}}.pale{{fill:{pale}}}.paper{{fill:{paper}}}"
-            f".value{{paint-order:stroke;stroke:{paper};stroke-width:3}}.axis{{stroke:{pale};stroke-opacity:.35}}.one{{stroke:{ink};stroke-width:1.5}}"
+            f".halo{{fill:{paper};stroke:{paper};stroke-width:3}}.axis{{stroke:{pale};stroke-opacity:.35}}.one{{stroke:{ink};stroke-width:1.5}}"
             f".whisker{{stroke:{ink};stroke-width:1.2}}.goal{{stroke:{ink};stroke-width:2;stroke-dasharray:2 2}}"
         )
 
@@ -151,9 +151,10 @@ def _lane(row: Mapping[str, Any], vs: Sequence[str], x: Any, y: float) -> list[s
             f'<line class="whisker" x1="{x(r["p10"]):.1f}" x2="{x(r["p90"]):.1f}" y1="{middle:.1f}" y2="{middle:.1f}"/>'
         )
         end = max(x(r["p90"]), x(1.0)) + 4
-        out.append(
-            f'<text class="pale small value" x="{end:.1f}" y="{top + _BAR - 0.5:.1f}">{r["ratio"]:.2f}</text>'
-        )
+        for kind in ("halo", "pale"):
+            out.append(
+                f'<text class="{kind} small" x="{end:.1f}" y="{top + _BAR - 0.5:.1f}">{r["ratio"]:.2f}</text>'
+            )
     for g in row.get("goals", ()):
         lines = (
             [(y, y + _height(row, vs))]

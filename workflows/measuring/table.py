@@ -36,7 +36,10 @@ def goal_text(row: Mapping[str, Any]) -> str:
 
 
 def _goal(g: Mapping[str, Any]) -> str:
-    said = {True: "met", False: "not met", None: g["why"] or "not measured"}[g["met"]]
+    why = (
+        g["why"] if g["why"] in ("no verdict", "invalid") else "not measured"
+    )  # others are told below the table
+    said = {True: "met", False: "not met", None: why}[g["met"]]
     n, got = g["goal"], g["got"]
     if g["vs"] == "ns":
         text = f"≤ {n:.0f} ns"
