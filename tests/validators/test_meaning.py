@@ -298,10 +298,18 @@ aten: [{overload: aten.add.Tensor, map: {self: a, other: b, alpha: alpha}}]
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 @pytest.mark.parametrize("cases", ["{B: [3, 5], alpha: 3}, {B: [4]}", "{B: [3, 5], alpha: 3}"])
-def test_a_default_has_to_be_the_overloads_own(cases: str) -> None:
+def test_a_default_has_to_be_the_overloads_own(cases: str, monkeypatch: pytest.MonkeyPatch) -> None:
     text = SCALED.replace("{B: [3, 5], alpha: 3}, {B: [4]}", cases)
     assert meaning_of(text) == (PASSED, "")
-    state, said = meaning_of(text.replace("default: 1", "default: 2"))
+    other = text.replace("default: 1", "default: 2")
+    assert meaning_of(other) == (
+        FAILED,
+        "`alpha` of `m_scaled` is 2 by default, `alpha` of aten.add.Tensor is 1",
+    )
+    monkeypatch.setattr(
+        meaning, "mistakes", lambda _: ()
+    )  # where nobody knows the default, leaving it out shows
+    state, said = meaning_of(other)
     assert state == FAILED
     assert "aten.add.Tensor `y`" in said
 
