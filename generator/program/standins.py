@@ -370,6 +370,17 @@ def _masks(torch: Any) -> Iterator[tuple[Any, str, Any]]:
         return at
 
     yield home, "_vmap_expansion_sdpa", mapped
+    plain = getattr(home, "_ignore_bidirectional_mask_sdpa", None)
+    if plain is None:
+        return
+
+    def left_out(padding_mask: Any, kv_length: Any, local_attention_size: Any = None) -> Any:
+        """Nobody gave a mask and nothing is local: eager makes none, and looks at no tensor to say so."""
+        if padding_mask is None and local_attention_size is None:
+            return True
+        return plain(padding_mask, kv_length, local_attention_size)
+
+    yield home, "_ignore_bidirectional_mask_sdpa", left_out
     yield home, "TransformGetItemToIndex", nullcontext
 
 

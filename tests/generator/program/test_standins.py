@@ -222,6 +222,25 @@ def test_masks_of_several_functions_are_of_all_indices_at_once() -> None:
     assert torch.equal(program(y), mask(y))
 
 
+def test_a_mask_that_nobody_gave_is_made_no_more_while_exporting_than_else() -> None:
+    utils = pytest.importorskip("transformers.masking_utils")
+    said: list[tuple[bool, bool, bool]] = []
+
+    def skips(x: Any) -> Any:
+        said.append(
+            tuple(
+                bool(utils._ignore_bidirectional_mask_sdpa(given, 5, local))
+                for given, local in ((None, None), (None, 3), (x > -9, None))
+            )
+        )
+        return x + 1
+
+    exported(skips, torch.ones(2, 5))
+    assert said[-1] == (True, False, False)  # a mask's contents are not known then
+    skips(torch.ones(2, 5))
+    assert said[-1] == (True, False, True)
+
+
 @pytest.mark.parametrize(("m", "n"), [(4, 4), (6, 3), (3, 5)])
 def test_least_squares_have_extents_that_no_rank_decides(m: int, n: int) -> None:
     a, b = torch.randn(2, m, n, dtype=torch.float64), torch.randn(2, m, 2, dtype=torch.float64)
