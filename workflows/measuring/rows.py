@@ -261,7 +261,10 @@ def note_of(row: dict[str, Any], name: str, by: str, worst: float, where: str) -
     if "agreement" in rival and rival["agreement"]["ratio"] >= worst:
         return
     rival["agreement"] = {"by": by, "ratio": worst}
-    rival["answers"] = "agree" if worst <= 1 else f"differ: {where}, {worst:.3g} times its bound"
+    times = (
+        f", {worst:.3g} times its bound" if worst < 1e30 else ""
+    )  # of a bound of 0 there is no such number
+    rival["answers"] = "agree" if worst <= 1 else f"differ: {where}{times}"
 
 
 def _like(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
