@@ -36,6 +36,7 @@ class SuiteRow:
     op: str = ""
     given: Mapping[str, Any] = field(default_factory=dict)
     layout: str = "contiguous"
+    absent: tuple[str, ...] = ()
     model: str = ""
     goals: Mapping[str, float] = field(default_factory=dict)
 
@@ -54,7 +55,7 @@ class SuiteRow:
             row = models.row_named(self.model, self.dtype)
             return row.measurer(bench, progress, self.goals)
         spec = bench.registry.get(self.op)
-        work = Workload(self.given, self.dtype, layout=self.layout)
+        work = Workload(self.given, self.dtype, layout=self.layout, absent=self.absent)
         # A suite's rows are as large as they say.
         return lambda sides, plan: measure_op(sides, spec, work, replace(plan, full=True), self.goals)
 
@@ -76,6 +77,7 @@ def read(name: str) -> list[SuiteRow]:
                         r.get("op", ""),
                         r.get("with", {}),
                         r.get("layout", "contiguous"),
+                        tuple(r.get("without", ())),
                         r.get("model", ""),
                         {k: float(v) for k, v in goals.items()},
                     )

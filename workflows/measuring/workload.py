@@ -40,12 +40,14 @@ class WorkloadError(OpwrightError):
 
 @dataclass(frozen=True)
 class Workload:
-    """A case to measure: extents and attributes, one dtype, how inputs lie, and whether it was cut."""
+    """A case to measure: extents and attributes, one dtype, whether it was cut, how inputs lie, and which optional
+    ones are absent."""
 
     given: Mapping[str, Any]
     dtype: str
     cut: bool = False
     layout: str = "contiguous"
+    absent: tuple[str, ...] = ()
 
     def show(self) -> str:
         parts = [f"{k}={v}" for k, v in self.given.items() if k not in ("from", "types")]
@@ -77,7 +79,8 @@ def case_of(spec: OpSpec, w: Workload, seed: int, *, full: bool = True) -> tuple
             spec, test=replace(spec.test, cases=({k: v for k, v in w.given.items() if k != "types"},))
         )
         if full or _bytes(w) <= CUT_BYTES or not (smaller := _halved(w)):
-            name = f"case0/{_types(spec, w.dtype)}/normal/{w.layout}/-/all"
+            given = f"no:{'+'.join(w.absent)}" if w.absent else "all"
+            name = f"case0/{_types(spec, w.dtype)}/normal/{w.layout}/-/{given}"
             try:
                 return w, build_case(as_case, name, seed)
             except CaseRefused as error:
