@@ -148,7 +148,17 @@ RESULTS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 #: Overloads whose `out` has the result's own dtype: no wider one is written.
 EXACT = frozenset(
-    {"complex", "gather", "index_select", "multinomial", "polar", "take", "take_along_dim", "where"}
+    {
+        "aminmax",
+        "complex",
+        "gather",
+        "index_select",
+        "multinomial",
+        "polar",
+        "take",
+        "take_along_dim",
+        "where",
+    }
 )
 
 #: Overloads whose results are made of elements of other places: nothing that is read may be written.

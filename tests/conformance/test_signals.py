@@ -35,6 +35,7 @@ def numbers(*shape: int) -> Any:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("scales", [[1.7, 2.3], [0.6, 0.45]])
 def test_a_scale_that_is_rounded_is_the_callers(scales: list[float]) -> None:
     x = numbers(1, 2, 5, 6)
@@ -49,6 +50,7 @@ def test_a_scale_that_is_rounded_is_the_callers(scales: list[float]) -> None:
         same(f"aten.{kind}.vec", x, None, scales)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("mode", "padding"), [(0, 2), (1, 2), (2, 0), (2, 1), (2, 2)])
 def test_pictures_at_given_places(mode: int, padding: int) -> None:
     grid = numbers(1, 3, 4, 2)
@@ -61,6 +63,11 @@ def test_a_mean_by_a_divisor() -> None:
         same("aten.avg_pool2d.default", numbers(2, 5, 6), [2, 3], [2, 2], [1, 1], ceil_mode, True, 5)
 
 
+def test_a_scale_of_one_axis() -> None:
+    same("aten.upsample_nearest1d.default", numbers(1, 2, 5), [8], 1.7)
+    same("aten.upsample_linear1d.default", numbers(1, 2, 5), [8], False, 1.7)
+
+
 def test_windows() -> None:
     for kind in ("bartlett", "blackman", "hann", "hamming"):
         same(f"aten.{kind}_window.default", 7)
@@ -69,12 +76,14 @@ def test_windows() -> None:
     same("aten.kaiser_window.beta", 9, True, 6.0)
 
 
+@pytest.mark.nightly
 def test_drawn_pools() -> None:
     x, drawn = numbers(1, 2, 7, 8), torch.rand(1, 2, 2, generator=torch.Generator().manual_seed(0))
     same("aten.fractional_max_pool2d.default", x, [2, 3], [4, 5], drawn)
     same("aten.fractional_max_pool2d.default", x, [2, 3], [1, 5], drawn)
 
 
+@pytest.mark.nightly
 def test_histograms_of_several_axes() -> None:
     x = numbers(20, 2)
     same("aten.histogramdd.default", x, [3, 4])
@@ -99,12 +108,14 @@ def test_several_results_are_written() -> None:
         ow.call_aten("aten.topk.values", given(x), 2, values=given(values))
 
 
+@pytest.mark.nightly
 def test_targets_of_many_classes() -> None:
     targets = torch.tensor([[3, 0, -1, 1], [0, 1, 2, 3], [-1, 2, 2, 2]])
     for reduction in (0, 1, 2):
         same("aten.multilabel_margin_loss_forward.default", numbers(3, 4), targets, reduction)
 
 
+@pytest.mark.nightly
 def test_one_step_of_recurrent_networks() -> None:
     x, h = numbers(2, 3), numbers(2, 5)
     same("aten.gru_cell.default", x, h, numbers(15, 3), numbers(15, 5), numbers(15), numbers(15))
