@@ -29,7 +29,7 @@ CONSTANTS = (bool, int, float, str, type(None))
 
 def classes(config_class: Any) -> list[tuple[str, Any]]:
     """(task, class): models that take this configuration, those with a head first, then what their module comes to
-    last; else plain modules that say in their `__init__` that they take it, those of its own name first; else what its
+    last; else the plain module of its own name that says in its `__init__` that it takes it; else what its
     documentation builds from it."""
     found = [c for home in _homes(config_class) for c in _defined(home)]
     models = [c for c in found if getattr(c, "config_class", None) is config_class and "forward" in vars(c)]
@@ -37,9 +37,7 @@ def classes(config_class: Any) -> list[tuple[str, Any]]:
     if models:
         return [("BASE", c) for c in sorted(models, key=lambda c: "For" not in c.__name__)]
     stem = config_class.__name__.removesuffix("Config")
-    plain = [c for c in found if _takes(c, config_class)]
-    plain.reverse()
-    plain.sort(key=lambda c: (c.__name__ != stem, not c.__name__.startswith(stem)))
+    plain = [c for c in found if c.__name__ == stem and _takes(c, config_class)]  # others are blocks of it
     return [("BASE", c) for c in plain or _documented(config_class)]
 
 
@@ -75,6 +73,8 @@ def within(module: Any, config_class: Any, inputs: Mapping[str, Any]) -> tuple[A
         seen.append((part, _by_name(part, args, kwargs)))
 
     parts = [m for m in module.modules() if m is not module and _is_of(m, config_class)]
+    inner = {id(m) for part in parts for m in part.modules() if m is not part}
+    parts = [m for m in parts if id(m) not in inner]  # a block of a part is not the part
     hooks = [m.register_forward_pre_hook(look, with_kwargs=True) for m in parts]
     try:
         with torch.no_grad():
