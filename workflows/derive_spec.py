@@ -30,7 +30,7 @@ from ..generator.program.ir import Program
 from .bridge import aten_rows
 from .workbench import Workbench
 
-__all__ = ["NotDerivable", "derived_spec"]
+__all__ = ["DerivationError", "derived_spec"]
 
 #: Numbers that no decomposition writes by itself, in the order of the attributes; the second trace takes the others.
 _MARKS = ((0.731058, 1.377541, 2.918273, 0.409817), (0.618034, 1.202057, 2.685452, 0.373956))
@@ -40,11 +40,11 @@ _MARKS = ((0.731058, 1.377541, 2.918273, 0.409817), (0.618034, 1.202057, 2.68545
 _MOST = 400
 
 
-class NotDerivable(OpwrightError):
+class DerivationError(OpwrightError):
     """PyTorch has no decomposition of the overload, or one that is no elementwise composition."""
 
 
-class _Hidden(NotDerivable):
+class _Hidden(DerivationError):
     """A number of the call that its graph does not show."""
 
 
@@ -62,11 +62,11 @@ class _Schema:
 
 
 def derived_spec(bench: Workbench, name: str, overload: str) -> str:
-    """The text of a spec of that name.  Raises `NotDerivable` with the reason."""
+    """The text of a spec of that name.  Raises `DerivationError` with the reason."""
     from ..generator.program import torch_compat as compat
 
     if not compat.has_reference(overload):
-        raise NotDerivable(f"PyTorch has no decomposition of `{overload}`")
+        raise DerivationError(f"PyTorch has no decomposition of `{overload}`")
     schema, (kernels, lines, result) = _seen(bench, overload, _schema(overload))
     inputs = {n: ("x" if n == "self" else n) for n in schema.tensors}
     own = list(inputs.values())
@@ -139,11 +139,11 @@ def _schema(overload: str) -> _Schema:
         elif not a.required:
             fixed[a.name] = a.default
         else:
-            raise NotDerivable(f"`{overload}` takes `{a.name}`, a {a.type}: no elementwise composition")
+            raise DerivationError(f"`{overload}` takes `{a.name}`, a {a.type}: no elementwise composition")
     if not tensors or len(numbers) > len(_MARKS[0]):
-        raise NotDerivable(f"`{overload}` takes {len(tensors)} tensors and {len(numbers)} numbers")
+        raise DerivationError(f"`{overload}` takes {len(tensors)} tensors and {len(numbers)} numbers")
     if taken := {"y", "x"} & set(tensors):
-        raise NotDerivable(f"`{overload}` calls an argument `{min(taken)}`")
+        raise DerivationError(f"`{overload}` calls an argument `{min(taken)}`")
     return _Schema(tuple(tensors), numbers, fixed)
 
 
@@ -156,7 +156,7 @@ def _meaning(bench: Workbench, overload: str, schema: _Schema, marks: Sequence[f
     outputs = [b.value for b in program.outputs]
     if len(groups) != 1 or rest != groups or outputs != [groups[0].out[0]]:
         made = ", ".join(dict.fromkeys(c.op.removeprefix("missing:") for c in program.calls))
-        raise NotDerivable(f"`{overload}` is no one elementwise composition: {made}")
+        raise DerivationError(f"`{overload}` is no one elementwise composition: {made}")
     text = fused.groups[groups[0].op.removeprefix("group:")]
     body = text.partition("compute: |\n")[2].partition("grad:")[0]
     names = dict(zip(schema.tensors, (b.value for b in program.inputs), strict=True))
@@ -170,7 +170,7 @@ def _meaning(bench: Workbench, overload: str, schema: _Schema, marks: Sequence[f
     body = re.sub(r"\bbf16\(", "T(", re.sub(r"\bf32\(", "A(", body))
     result = {"bf16": "T", "bool": "bool"}.get(program.values[outputs[0]].dtype.value)
     if result is None:
-        raise NotDerivable(f"`{overload}` gives {program.values[outputs[0]].dtype.value} of bf16")
+        raise DerivationError(f"`{overload}` gives {program.values[outputs[0]].dtype.value} of bf16")
     kernels = tuple(dict.fromkeys(c.op for c in program.calls if c.op not in ("cast", "full")))
     return kernels, tuple(line.strip() for line in body.strip().splitlines()), result
 

@@ -211,9 +211,10 @@ extern "C" int32_t ow_told_infer(const OwCall* c) {
 }
 extern "C" int32_t ow_told(const OwCall* c) {
   float* y = static_cast<float*>(c->out[0]->data);
-  if (c->flags == 0)
+  const int32_t flags = c->flags & 0x3fffffff;  // without what it says of the machine (OW_TILES of pairs.h)
+  if (flags == 0)
     for (int64_t k = 0; k < c->out[0]->shape[0]; ++k) y[k] = -1;
-  y[0] = static_cast<float>(c->flags);
+  y[0] = static_cast<float>(flags);
   y[1] = static_cast<float>(c->max_threads);
   y[2] = static_cast<float>(c->abi);
   y[3] = c->in[1] != nullptr;

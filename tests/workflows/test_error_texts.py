@@ -453,6 +453,14 @@ def provoke_WatchError(here: Here) -> None:
     release(Path("old"))
 
 
+def provoke_DerivationError(here: Here) -> None:
+    pytest.importorskip("torch")
+    from opwright.workflows.derive_spec import derived_spec
+    from opwright.workflows.workbench import Workbench
+
+    derived_spec(Workbench.here(here.project), "mine", "aten.mm.default")
+
+
 def provoke_UnknownDtype(here: Here) -> None:
     torch = pytest.importorskip("torch")
     from opwright.generator.program import torch_compat
