@@ -100,9 +100,15 @@ def derive_one(bench: Workbench, spec: OpSpec, entry: AtenEntry) -> Derived:
         except OpwrightError as e:
             return told("not derived", reason=e.message)
         if isinstance(found, str):
+            if found == f"it needs {entry.overload}":
+                return told("no reference", reason="it is a primitive: its reference calls it")
             return told("not derived", tuple(sorted(kernels)), reason=found)
         kernels |= found
         worst = max(worst, ratio)
+    if spec.op in kernels:
+        return told(
+            "not derived", tuple(sorted(kernels)), worst, "another overload of its operator stands for it"
+        )
     state = "derived" if worst <= 1 else "differs"
     return told(state, tuple(sorted(kernels)), worst, "" if worst <= 1 else "its results are not eager's")
 
