@@ -49,6 +49,7 @@ from .verdict import AUTHOR_ONLY, NOT_APPLICABLE, NOT_HERE, Failure, GateResult
 __all__ = [
     "AUTHOR_ONLY",
     "aten_arguments",
+    "attribute_value",
     "gate_meaning",
     "lifted_attrs",
     "measure_strength",
@@ -186,7 +187,7 @@ def _packet(overload: str) -> str:
     return overload.rpartition(".")[0]
 
 
-def _value(spec: OpSpec, trial: Trial, name: str) -> Any:
+def attribute_value(spec: OpSpec, trial: Trial, name: str) -> Any:
     """An attribute's value in this trial: given, or constant in the key, or its default."""
     if name in trial.given:
         return trial.given[name]
@@ -209,7 +210,7 @@ def _input(spec: OpSpec, trial: Trial, name: str) -> Any:
 def _wrapped(spec: OpSpec, trial: Trial, name: str) -> Any:
     """An axis counted from the front, as PyTorch's own callers give it to an overload that is not for others: on
     `_fft_c2c` over axis -2 an assertion of its own fails."""
-    value = _value(spec, trial, name)
+    value = attribute_value(spec, trial, name)
     if spec.attrs[name].kind == "axis" and isinstance(value, int) and value < 0:
         for n, t in spec.inputs.items():
             if not t.is_list and any(d.at == name for d in t.dims) and n in trial.arrays:
@@ -234,7 +235,7 @@ def aten_arguments(
         if name in named:
             continue
         wanted = entry.set.get(name, decl.default if decl.has_default else None)
-        if _plain(_value(spec, trial, name)) != _plain(wanted):
+        if _plain(attribute_value(spec, trial, name)) != _plain(wanted):
             return None
     for argument, to in pairs:
         if to is None:
@@ -242,12 +243,12 @@ def aten_arguments(
         if isinstance(to, Only):
             arguments[argument] = to.value
         elif isinstance(to, tuple):
-            value_of = _wrapped if entry.overload.startswith("aten._") else _value
+            value_of = _wrapped if entry.overload.startswith("aten._") else attribute_value
             arguments[argument] = [(_input if n in spec.inputs else value_of)(spec, trial, n) for n in to]
         elif to in spec.inputs:
             arguments[argument] = _input(spec, trial, to)
         else:
-            value = _value(spec, trial, to)
+            value = attribute_value(spec, trial, to)
             if spec.attrs[to].kind == "dtype":
                 if value is not None:
                     dtypes[argument] = str(value.value if isinstance(value, DType) else value)
@@ -753,7 +754,7 @@ def _against_reference(s: Session, path: str, trials: Sequence[Trial], tally: Ta
         want = _oracle(s.spec, trial)
         if want is None:
             continue
-        keywords = {n: v for n in s.spec.attrs if (v := _value(s.spec, trial, n)) is not None}
+        keywords = {n: v for n in s.spec.attrs if (v := attribute_value(s.spec, trial, n)) is not None}
         with np.errstate(all="ignore"):
             got = np.asarray(function(*(_input(s.spec, trial, n) for n in s.spec.inputs), **keywords))
         wrong, ratio = _disagreement(_loosened(s.spec, trial, want), {output: got})
@@ -772,7 +773,7 @@ def _against_composition(s: Session, name: str, trials: Sequence[Trial], tally: 
         if want is None:
             continue
         inputs = [_input(s.spec, trial, n) for n in s.spec.inputs]
-        attrs = {n: _plain_value(_value(s.spec, trial, n)) for n in s.spec.attrs}
+        attrs = {n: _plain_value(attribute_value(s.spec, trial, n)) for n in s.spec.attrs}
         known = {n: v for n, v in attrs.items() if v is not None or s.spec.attrs[n].default_expr is None}
         for n in (n for n, a in s.spec.attrs.items() if a.kind == "dtype"):
             known[n] = dict(trial.key.types).get(next(iter(s.spec.outputs.values())).dtype, known[n])

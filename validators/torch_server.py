@@ -85,6 +85,14 @@ def encode(value: object, arrays: dict[str, Array]) -> Any:
     raise TypeError(f"torch cannot be handed a {type(value).__name__}")
 
 
+def _arguments(
+    given: Mapping[str, object], dtypes: Mapping[str, str] | None, arrays: dict[str, Array]
+) -> dict[str, Any]:
+    """A call's arguments by name, as a request has them; their tensors go to `arrays`."""
+    encoded = {name: encode(value, arrays) for name, value in given.items()}
+    return encoded | {name: {"dtype": dtype} for name, dtype in (dtypes or {}).items()}
+
+
 class TorchServer:
     """A server that is there when it is called.  A context manager."""
 
@@ -156,11 +164,9 @@ class TorchServer:
         Raises `TorchError` when torch refuses, `TorchCrashed` when it dies, `TorchMissing` when it is not there.
         """
         arrays: dict[str, Array] = {}
-        encoded = {name: encode(value, arrays) for name, value in arguments.items()}
-        encoded |= {name: {"dtype": dtype} for name, dtype in (dtypes or {}).items()}
         request = {
             "overload": overload,
-            "arguments": encoded,
+            "arguments": _arguments(arguments, dtypes, arrays),
             "in_order": in_order,
             "left_out": list(left_out),
             "fused": fused,
@@ -184,11 +190,9 @@ class TorchServer:
         `TorchError` where PyTorch has no derivative.
         """
         arrays: dict[str, Array] = {}
-        encoded = {name: encode(value, arrays) for name, value in arguments.items()}
-        encoded |= {name: {"dtype": dtype} for name, dtype in (dtypes or {}).items()}
         request = {
             "overload": overload,
-            "arguments": encoded,
+            "arguments": _arguments(arguments, dtypes, arrays),
             "in_order": in_order,
             "left_out": [],
             "fused": False,

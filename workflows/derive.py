@@ -74,7 +74,7 @@ class Derived:
 
 @dataclass
 class _Call:
-    """One call: tensors where `None` stands in the arguments' tree."""
+    """One call: its tensors, in order, where a `_Place` stands in the arguments' tree."""
 
     arguments: Mapping[str, Any]
     tensors: list[NDArray[Any]] = field(default_factory=list)
@@ -87,22 +87,21 @@ def derive_one(bench: Workbench, spec: OpSpec, entry: AtenEntry) -> Derived:
     told = partial(Derived, entry.overload, spec.op)
     if not compat.has_reference(entry.overload):
         return told("no reference", reason="PyTorch has no decomposition of it")
-    calls = [c for c in _calls(spec, entry) if _taken_by_eager(entry.overload, c)]
+    calls = [(c, own) for c in _calls(spec, entry) if (own := _by_eager(entry.overload, c)) is not None]
     if not calls:
         return told("no call", reason="no case of its spec is a call that PyTorch takes")
-    rows = aten_rows(bench.registry.all())
-    table = Rows({k: v for k, v in rows.items() if k != entry.overload}, rows.files)
+    table = aten_rows(bench.registry.all()).without(entry.overload)
     kernels: set[str] = set()
     worst = 0.0
-    for call in calls:
+    for call, own in calls:
         try:
-            found, ratio = _compared(entry.overload, call, table)
+            found, missing, ratio = _compared(entry.overload, call, own, table)
         except OpwrightError as e:
             return told("not derived", reason=e.message)
-        if isinstance(found, str):
-            if found == f"it needs {entry.overload}":
-                return told("no reference", reason="it is a primitive: its reference calls it")
-            return told("not derived", tuple(sorted(kernels)), reason=found)
+        if missing == [entry.overload]:
+            return told("no reference", reason="it is a primitive: its reference calls it")
+        if missing:
+            return told("not derived", tuple(sorted(kernels)), reason=f"it needs {', '.join(missing)}")
         kernels |= found
         worst = max(worst, ratio)
     if spec.op in kernels:
@@ -129,19 +128,21 @@ def _module(overload: str, call: _Call) -> Any:
     return Module()
 
 
-def _taken_by_eager(overload: str, call: _Call) -> bool:
+def _by_eager(overload: str, call: _Call) -> list[NDArray[Any]] | None:
+    """Eager's results; None where PyTorch does not take the call."""
     import torch
 
     try:
         with torch.no_grad():
-            _module(overload, call)(*(torch.from_numpy(a.copy()) for a in call.tensors))
+            return _flat(_module(overload, call)(*(torch.from_numpy(a.copy()) for a in call.tensors)))
     except Exception:  # whatever PyTorch raises at what it does not take
-        return False
-    return True
+        return None
 
 
-def _compared(overload: str, call: _Call, table: Rows) -> tuple[frozenset[str] | str, float]:
-    """The kernels that answer the call, or what is missing; the worst error over its bound."""
+def _compared(
+    overload: str, call: _Call, own: Sequence[NDArray[Any]], table: Rows
+) -> tuple[frozenset[str], list[str], float]:
+    """The kernels that answer the call, the overloads that nobody does, and the worst error over its bound."""
     import torch
 
     from ..generator.program import torch_compat as compat
@@ -152,9 +153,8 @@ def _compared(overload: str, call: _Call, table: Rows) -> tuple[frozenset[str] |
     found = capture(module, given, {}, table, name="call", source=overload, further=True)
     missing = sorted({c.aten for c in found.program.calls if c.missing})
     if missing:
-        return f"it needs {', '.join(missing)}", 0.0
+        return frozenset(), missing, 0.0
     with torch.no_grad(), compat.quiet():
-        own = _flat(module(*given))
         wide = _flat(module(*(t.double() if t.is_floating_point() else t for t in given)))
     with tempfile.TemporaryDirectory() as scratch:
         write_folder(Path(scratch), found.program, found.tensors)
@@ -170,7 +170,7 @@ def _compared(overload: str, call: _Call, table: Rows) -> tuple[frozenset[str] |
             worst = max(worst, float_rule(ours, f32, f64)[0])
         elif not np.array_equal(ours, f32):
             worst = np.inf
-    return frozenset(c.op for c in found.program.calls), worst
+    return frozenset(c.op for c in found.program.calls), [], worst
 
 
 def _filled(value: Any, given: Iterator[Any]) -> Any:

@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import OpwrightError
-from ..generator.program.aten import Rows
 from ..generator.program.capture import capture
 from ..generator.program.fuse import fuse
 from ..generator.program.ir import Program
@@ -182,7 +181,6 @@ def _captured(bench: Workbench, overload: str, schema: _Schema, marks: Sequence[
 
     target = compat.overload_of(overload)
     rows = aten_rows(s for s in bench.registry.all() if bench.is_proven(s))
-    table = Rows({k: v for k, v in rows.items() if k != overload}, rows.files)
     numbers = dict(zip(schema.numbers, marks, strict=False))
 
     class Module(torch.nn.Module):
@@ -190,7 +188,9 @@ def _captured(bench: Workbench, overload: str, schema: _Schema, marks: Sequence[
             return target(**dict(zip(schema.tensors, tensors, strict=True)), **numbers, **schema.fixed)
 
     given = tuple(torch.linspace(0.1, 0.9, 20).reshape(4, 5).bfloat16() for _ in schema.tensors)
-    return capture(Module(), given, {}, table, name="call", source=overload, further=True).program
+    return capture(
+        Module(), given, {}, rows.without(overload), name="call", source=overload, further=True
+    ).program
 
 
 def _main(name: str, overload: str) -> None:

@@ -126,6 +126,10 @@ class Rows(dict[str, "tuple[AtenRow, ...]"]):
         super().__init__({k: tuple(v) for k, v in rows.items()})
         self.files = dict(files or {})
 
+    def without(self, overload: str) -> Rows:
+        """The table in which nobody answers the overload."""
+        return Rows({k: v for k, v in self.items() if k != overload}, self.files)
+
 
 def table_of(rows: Iterable[AtenRow]) -> dict[str, tuple[AtenRow, ...]]:
     """Rows by overload, in the order given."""

@@ -572,10 +572,8 @@ def decompose(exported: Any, keep: Sequence[str] = (), more: Sequence[str] = ())
     for name in more:
         op = overload_of(name)
         table[op] = torch._decomp.decomposition_table[op]
-    for name in (
-        *keep,
-        "aten.detach.default",
-    ):  # torch's decomposition of it forgets what it means (stops.py)
+    # torch's decomposition of `detach` forgets what it means (stops.py).
+    for name in (*keep, "aten.detach.default"):
         op = overload_of(name)
         if op is not None:
             table.pop(op, None)

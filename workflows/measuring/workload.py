@@ -143,7 +143,7 @@ def request_of(spec: OpSpec, w: Workload, case: Any) -> tuple[dict[str, Any], di
 
     Raises WorkloadError where nobody else is named who could do the same.
     """
-    from ...validators.meaning import aten_arguments
+    from ...validators.meaning import aten_arguments, attribute_value
 
     trial = Trial.of_case(case)
     if spec.op in POSITIVE:
@@ -172,7 +172,7 @@ def request_of(spec: OpSpec, w: Workload, case: Any) -> tuple[dict[str, Any], di
         "outputs": [n for n, t in spec.outputs.items() if not t.aux],
     }
     asked = next(((e, a) for e in spec.aten if (a := aten_arguments(spec, e, trial)) is not None), None)
-    values = {n: _value(spec, trial, n) for n in spec.attrs}
+    values = {n: attribute_value(spec, trial, n) for n in spec.attrs}
     if asked is not None:
         entry, (arguments, dtypes) = asked
         request |= {
@@ -207,16 +207,6 @@ def request_of(spec: OpSpec, w: Workload, case: Any) -> tuple[dict[str, Any], di
         "layouts": layouts,
     }
     return request, names, trial
-
-
-def _value(spec: OpSpec, trial: Trial, name: str) -> Any:
-    if name in trial.given:
-        return trial.given[name]
-    static = dict(trial.key.static)
-    if name in static:
-        return static[name]
-    decl = spec.attrs[name]
-    return decl.default if decl.has_default and decl.default_expr is None else None
 
 
 def _plain(x: Any) -> Any:
