@@ -222,10 +222,34 @@ def shrink(
             own = shrink(type(value), sizes, without, start=value)
             chosen = _given(value, ints="given" in without)
             out[name.lstrip("_")] = type(value)(**chosen | _asked_of(value, own) | own)
+    _grids(config, out)
     if "same" in without:
         _across(config, out)
     _tokens(have, out, config, sizes)
     return out
+
+
+def _grids(config: Any, out: dict[str, Any]) -> None:
+    """Extents of features of an image, which a configuration lists, shrink as the image of a nested one does."""
+    sides = [
+        (_side(_get(value, "image_size")), _side(_get(out[name], "image_size")))
+        for name, value in ((n.lstrip("_"), v) for n, v in vars(config).items() if _is_config(v))
+        if _is_config(out.get(name))
+    ]
+    shrunk = {(before, after) for before, after in sides if before and after and after < before}
+    if len(shrunk) != 1:
+        return
+    ((before, after),) = shrunk
+    for name, value in vars(config).items():
+        pairs = isinstance(value, list | tuple) and all(isinstance(x, list | tuple) for x in value)
+        if name.endswith("feature_sizes") and pairs and name not in out:
+            out[name] = [[max(1, n * after // before) for n in pair] for pair in value]
+
+
+def _side(size: Any) -> int | None:
+    """An image's shorter side."""
+    found = min(size) if isinstance(size, list | tuple) and size else size
+    return found if isinstance(found, int) else None
 
 
 def _across(config: Any, out: Mapping[str, Any]) -> None:
@@ -342,9 +366,22 @@ def _agree(have: Mapping[str, Any], out: dict[str, Any], sizes: Sizes, without: 
         width = _width_of(value, have, out) if type(value) is int and name not in out else None
         if width is not None and _rule(name) is None:
             out[name] = width
+    for name, value in have.items():
+        if name in out and _WIDTH.search(name):
+            out[name] = _first_stage(value, have, out) or out[name]
     first_dense = have.get("first_k_dense_replace")
     if isinstance(first_dense, int) and first_dense > 1:
         out["first_k_dense_replace"] = 1
+
+
+def _first_stage(width: int, have: Mapping[str, Any], out: Mapping[str, Any]) -> int | None:
+    """The channels of the first stage, where the model's width is that and a list holds all stages'."""
+    for name, value in have.items():
+        ints = isinstance(value, list | tuple) and len(value) > 1 and all(type(x) is int for x in value)
+        if ints and value[0] == width and max(value) > width:
+            first: int = out.get(name, value)[0]
+            return first
+    return None
 
 
 def _images(have: Mapping[str, Any], out: dict[str, Any], sizes: Sizes, without: frozenset[str]) -> None:

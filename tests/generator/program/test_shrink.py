@@ -396,3 +396,22 @@ def test_a_number_that_was_the_width_of_another_part_follows_it() -> None:
     out = shrink(Both, without=frozenset({"same"}))
     assert out["seen"].adapter_out == out["text"].hidden_size == 64
     assert shrink(Both)["seen"].adapter_out == 4096
+
+
+def test_a_width_that_is_the_first_stages_and_grids_of_features_follow_what_they_are_of() -> None:
+    @dataclass
+    class Stages(Config):
+        hidden_size: int = 96
+        image_size: Any = field(default_factory=lambda: [1024, 1024])
+        embed_dim_per_stage: Any = field(default_factory=lambda: [96, 192, 384])
+
+    @dataclass
+    class Seer(Config):
+        backbone: Any = field(default_factory=Stages)
+        backbone_feature_sizes: Any = field(default_factory=lambda: [[256, 256], [128, 128]])
+
+    out = shrink(Seer)
+    assert out["backbone"].image_size == [64, 64]
+    assert out["backbone_feature_sizes"] == [[16, 16], [8, 8]]
+    assert out["backbone"].hidden_size == out["backbone"].embed_dim_per_stage[0] == 96
+    assert "backbone_feature_sizes" not in shrink(Seer, without=frozenset({"image"}))
