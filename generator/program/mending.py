@@ -1,5 +1,6 @@
 """A configuration that a model's own code refused → the configuration that it asks for.
 
+    for change in widened(error, config):      what a layer was made for, as wide as what came to it
     for change in asked(error, config):        what the line that failed reads of a configuration and does not find
         kwargs = changed(kwargs, config, change)
 
@@ -28,7 +29,7 @@ from typing import Any
 
 from .shrink import meant
 
-__all__ = ["Change", "absent", "agreeing", "asked", "changed"]
+__all__ = ["Change", "absent", "agreeing", "asked", "changed", "widened"]
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,48 @@ def asked(error: BaseException, config: Any) -> Iterator[Change]:
                     yield Change(type(owner), field, more)
         if reads:
             return
+
+
+#: How PyTorch says what a layer was made for, and what came to it.
+_WIDTHS = tuple(
+    re.compile(said)
+    for said in (
+        r"shapes cannot be multiplied \(\d+x(?P<now>\d+) and (?P<made>\d+)x\d+\)",
+        r"expected input\[.*?\] to have (?P<made>\d+) channels, but got (?P<now>\d+)",
+        r"normalized_shape=\[(?P<made>\d+)\], expected .*got input of size\[[\d, ]*?(?P<now>\d+)\]",
+    )
+)
+
+
+def widened(error: BaseException, config: Any) -> Iterator[Change]:
+    """The fields that hold the width which a layer was made for, with the width that came to it: those first that the
+    `__init__` of a module where it happened reads."""
+    found = next((m for said in _WIDTHS if (m := said.search(str(error)))), None)
+    if found is None:
+        return
+    made, now = int(found["made"]), int(found["now"])
+    owners = [frame.f_locals.get("self") for frame, _ in _frames(error.__traceback__)]
+    read = [set(_kept(type(x)).values()) | _named(type(x)) for x in owners if x is not None]
+    found_in: list[tuple[int, int, Change]] = []
+    for owner in _all(config):
+        for field, value in list(vars(owner).items()):
+            new: Any = None
+            if type(value) is int and value == made:
+                new = now
+            elif isinstance(value, list | tuple) and made in value and all(type(x) is int for x in value):
+                new = type(value)(now if x == made else x for x in value)
+            depth = next((k for k, fields in enumerate(read) if field in fields), None)
+            if new is not None and depth is not None:
+                found_in.append((depth, len(found_in), Change(type(owner), field, new)))
+    yield from (change for _, _, change in sorted(found_in, key=lambda x: x[:2]))
+
+
+def _named(kind: type) -> set[str]:
+    """The fields of a configuration that a class's `__init__` speaks of."""
+    try:
+        return set(re.findall(r"\bconfig\.(\w+)", inspect.getsource(kind.__init__)))  # type: ignore[misc]
+    except (OSError, TypeError):
+        return set()
 
 
 def changed(kwargs: Mapping[str, Any], config: Any, change: Change) -> dict[str, Any]:

@@ -23,6 +23,7 @@ import importlib
 import importlib.util
 import inspect
 import itertools
+import math
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -430,28 +431,30 @@ def _by_itself(model_type: str, seed: int) -> Model:
                 large.append((count, kwargs, (task, model_class)))
                 raise TargetError(f"{count:,} parameters are not tiny")
             torch.manual_seed(seed)
-            module = _construct(model_class, config)
+            module, held = _that_runs(_construct(model_class, config))
+            wishes: list[mending.Change] = []
+            inputs = _accepted(module, seed, ran, wishes)
         except Exception as e:
             if isinstance(e, ImportError):
                 lacking += re.findall(r"requires the (\S+) library|No module named '([\w.]+)'", str(e))
             reasons.append(f"{model_class.__name__}: {_line(e)}")
             continue
-        wishes: list[mending.Change] = []
-        inputs = _accepted(module, seed, ran, wishes)
         if inputs is None:
-            for change in wishes:
-                if len(again) < _MOST_MENDED and (model_class, change) not in mended:
+            for change in wishes[:3]:
+                if len(again) < _MOST_AGAIN and (model_class, change) not in mended:
                     mended.append((model_class, change))
                     again.append((mending.changed(kwargs, config, change), (task, model_class)))
             continue
         stand = placeholders.held(config, inputs)
         plain = _text_alone(module, inputs, stand)
+        kind = type(module).__name__
         module, inputs, given = geometry.placed(module, inputs)
         meta = {
             "weights": "random",
             "scale": "tiny",
             "seed": seed,
-            "model_class": model_class.__name__,
+            "model_class": kind,
+            **({"part_of": model_class.__name__, "part": held} if held else {}),
             "task": task,
             "config_class": config_class.__name__,
             "kwargs": _plain(kwargs),
@@ -516,6 +519,8 @@ _Try: TypeAlias = "tuple[Mapping[str, Any], tuple[str, Any]]"
 
 #: So many fields of a configuration are mended, one after the other.
 _MOST_MENDED = 8
+#: So many configurations that were mended by what a model said when it ran are tried.
+_MOST_AGAIN = 24
 
 
 def _configured(
@@ -575,11 +580,18 @@ def _accepted(
         try:
             with torch.no_grad(), compat.quiet():
                 compat.register_caches(module(**inputs))
-        except Exception as e:
+        except BaseException as e:
+            if type(e).__name__ == "OptionalDependencyNotAvailable":  # it was built as if all were installed
+                raise ImportError(
+                    vars(module).get(_LACKS, "it needs a library that is not installed")
+                ) from None
+            if not isinstance(e, Exception):
+                raise
             tried.failed(inputs, e)
             reasons.append(f"{name}({', '.join(inputs)}): {_line(e)}")
             if "None" in str(e) or isinstance(e, AttributeError):
                 wishes += [c for c in mending.asked(e, module.config) if c not in wishes]
+            wishes += [c for c in mending.widened(e, module.config) if c not in wishes]
             mended += tried.mended(inputs, e)
             more = _missed(module, inputs, e)
             if more and (key := (*sorted(inputs), *more)) not in added:
@@ -718,6 +730,8 @@ _KINDS = re.compile(r"(?<!input)(?<!position)_ids$")
 _UNPACKED = re.compile(r"not enough values to unpack \(expected (\d+), got (\d+)\)")
 
 
+#: How PyTorch says that what is permuted has too few axes: what is wanted is a picture of features.
+_ORDERED = re.compile(r"input\.dim\(\) = (\d) is not equal to len\(dims\) = (\d)")
 #: How PyTorch says that a mask holds in so many other places than there are values.
 _PLACED = re.compile(
     r"value tensor of shape \[(\d+)[^\]]*\] cannot be broadcast to indexing result of shape \[(\d+)"
@@ -857,6 +871,13 @@ class _Tried:
                 for name, x in reversed(list(inputs.items()))
                 if x.dim() > max(axis, 1) and x.shape[axis] == now
             ]
+        if found := _ORDERED.search(text):
+            return [
+                dict(inputs) | {name: x.transpose(1, 2).reshape(x.shape[0], x.shape[2], side, -1)}
+                for name, x in reversed(list(inputs.items()))
+                if (int(found[1]), int(found[2]), x.dim()) == (3, 4, 3)
+                and (side := math.isqrt(x.shape[1])) ** 2 == x.shape[1]
+            ]
         if found := _PLACED.search(text):
             return _with_places(inputs, int(found[1]), int(found[2]))
         if found := _UNPACKED.search(text):
@@ -919,6 +940,19 @@ def _jsonable(v: Any) -> Any:
     return v if v is None or isinstance(v, bool | int | float | str) else str(v)
 
 
+def _that_runs(module: Any) -> tuple[Any, str]:
+    """The module, and ""; the first of its parts that has a `forward`, and what it calls that, where it has none of
+    its own: it says in methods only how its parts follow each other."""
+    if parts.runs(type(module)):
+        return module, ""
+    for name, part in module.named_children():
+        if parts.runs(type(part)) and next(part.parameters(), None) is not None:
+            if not hasattr(part, "config"):
+                part.config = module.config
+            return part, name
+    return module, ""
+
+
 def _construct(model_class: Any, config: Any) -> Any:
     _plainly(config)
     with compat.quiet():
@@ -955,9 +989,15 @@ def _build(model_class: Any, config: Any) -> Any:
     except ImportError as e:
         try:  # a library that only the loss needs, say, is asked for and never called
             with _as_if_installed():
-                return model_class._from_config(again, **CONSTRUCT)
+                module = model_class._from_config(again, **CONSTRUCT)
         except Exception:
             raise e from None
+        vars(module)[_LACKS] = str(e)
+        return module
+
+
+#: Where a module that was built without a library that it asked for keeps what was said.
+_LACKS = "_opwright_lacks"
 
 
 @contextmanager

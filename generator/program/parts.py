@@ -21,7 +21,7 @@ from typing import Any
 
 from . import torch_compat as compat
 
-__all__ = ["CONSTANTS", "classes", "is_model", "owners", "within"]
+__all__ = ["CONSTANTS", "classes", "is_model", "owners", "runs", "within"]
 
 #: What a part is given that belongs to what it is.
 CONSTANTS = (bool, int, float, str, type(None))
@@ -32,13 +32,21 @@ def classes(config_class: Any) -> list[tuple[str, Any]]:
     last; else the plain module of its own name that says in its `__init__` that it takes it; else what its
     documentation builds from it."""
     found = [c for home in _homes(config_class) for c in _defined(home)]
-    models = [c for c in found if getattr(c, "config_class", None) is config_class and "forward" in vars(c)]
+    owned = [c for c in found if getattr(c, "config_class", None) is config_class and "__init__" in vars(c)]
+    models = [c for c in owned if "forward" in vars(c)]
     models.reverse()
     if models:
         return [("BASE", c) for c in sorted(models, key=lambda c: "For" not in c.__name__)]
     stem = config_class.__name__.removesuffix("Config")
     plain = [c for c in found if c.__name__ == stem and _takes(c, config_class)]  # others are blocks of it
-    return [("BASE", c) for c in plain or _documented(config_class)]
+    return [
+        ("BASE", c) for c in plain or _documented(config_class) or owned
+    ]  # what has no forward has parts that do
+
+
+def runs(kind: Any) -> bool:
+    """Whether a class of modules has a `forward` at all."""
+    return bool(kind.forward is not compat.require_torch().nn.Module.forward)
 
 
 def is_model(kind: Any) -> bool:

@@ -107,6 +107,7 @@ _RULES: tuple[tuple[str, str, Callable[[Sizes], int]], ...] = (
         "channels",
         lambda s: s.channels // 4,
     ),  # of the first stage: each next one doubles them
+    (r"^base_channels$", "channels", lambda s: s.channels),
     (
         r"hidden_size$|^d_model$|^n_embd$|embed_dim$|hidden_dim$|^embedding_(size|dim)$|word_embed_proj_dim|"
         r"^emb_dim$|lru_width|hidden_size_per_layer|^dim$|^d_latents$",
@@ -220,36 +221,39 @@ def shrink(
     for name, value in vars(config).items():
         if _is_config(value):
             own = shrink(type(value), sizes, without, start=value)
-            chosen = _given(value, ints="given" in without)
-            out[name.lstrip("_")] = type(value)(**chosen | _asked_of(value, own) | own)
-    _grids(config, out)
+            chosen = _given(value, "given" in without, without)
+            out[name.lstrip("_")] = type(value)(**chosen | _asked_of(value, own, "stages" in without) | own)
     if "same" in without:
         _across(config, out)
+    _features(config, have, out)
     _tokens(have, out, config, sizes)
     return out
 
 
-def _grids(config: Any, out: dict[str, Any]) -> None:
-    """Extents of features of an image, which a configuration lists, shrink as the image of a nested one does."""
-    sides = [
-        (_side(_get(value, "image_size")), _side(_get(out[name], "image_size")))
-        for name, value in ((n.lstrip("_"), v) for n, v in vars(config).items() if _is_config(v))
-        if _is_config(out.get(name))
-    ]
-    shrunk = {(before, after) for before, after in sides if before and after and after < before}
-    if len(shrunk) != 1:
+def _features(config: Any, have: Mapping[str, Any], out: dict[str, Any]) -> None:
+    """What an image becomes is as much smaller as the image."""
+    names = [n for n, v in have.items() if _FEATURES.search(n) and isinstance(v, list | tuple) and v]
+    before = _side(config) if names else None
+    now = next((n for x in (out, *(v for v in out.values() if _is_config(v))) if (n := _side(x))), None)
+    if before is None or now is None or now >= before:
         return
-    ((before, after),) = shrunk
-    for name, value in vars(config).items():
-        pairs = isinstance(value, list | tuple) and all(isinstance(x, list | tuple) for x in value)
-        if name.endswith("feature_sizes") and pairs and name not in out:
-            out[name] = [[max(1, n * after // before) for n in pair] for pair in value]
+
+    def scaled(x: Any) -> Any:
+        if isinstance(x, list | tuple):
+            return type(x)(map(scaled, x))
+        return max(x * now // before, 1) if type(x) is int else x
+
+    out |= {n: scaled(have[n]) for n in names}
 
 
-def _side(size: Any) -> int | None:
-    """An image's shorter side."""
-    found = min(size) if isinstance(size, list | tuple) and size else size
-    return found if isinstance(found, int) else None
+def _side(config: Any) -> int | None:
+    """The longer side of the images that a configuration, or one that it holds, is of."""
+    if isinstance(config, Mapping):
+        size, held = config.get("image_size"), [v for v in config.values() if _is_config(v)]
+    else:
+        size, held = vars(config).get("image_size"), [v for v in vars(config).values() if _is_config(v)]
+    size = max(size, default=None) if isinstance(size, list | tuple) else size
+    return size if type(size) is int else next((n for c in held if (n := _side(c)) is not None), None)
 
 
 def _across(config: Any, out: Mapping[str, Any]) -> None:
@@ -269,15 +273,17 @@ def _across(config: Any, out: Mapping[str, Any]) -> None:
                     setattr(out[name], field, width)
 
 
-def _given(config: Any, ints: bool = False) -> dict[str, Any]:
-    """What the owner of a nested configuration chose and its class does not: flags and rates, and the
-    patches that its images were cut to; sizes shrink, unless (`ints`) they are fewer than the class has, or strides."""
+def _given(config: Any, ints: bool = False, without: frozenset[str] = frozenset()) -> dict[str, Any]:
+    """What the owner of a nested configuration chose and its class does not: flags and rates, the patches that its
+    images were cut to, and of the groups `without` that stay as they are everything; sizes shrink, unless (`ints`)
+    they are fewer than the class has, or strides."""
     try:
         plain = type(config)()
     except Exception:  # it has required fields: all of them are given
         return {}
     fields = _fields(config)
     have = {n: v for n, v in fields.items() if isinstance(v, bool | float) or n == "patch_size"}
+    have |= {n: v for n, v in fields.items() if isinstance(v, int) and (_rule(n) or ("",))[0] in without}
     if ints:
         own = {n: _get(plain, n) for n in fields}
         have |= {
@@ -288,8 +294,12 @@ def _given(config: Any, ints: bool = False) -> dict[str, Any]:
     return {n: v for n, v in have.items() if n[0] != "_" and _get(plain, n) != v}
 
 
-def _asked_of(backbone: Any, own: Mapping[str, Any]) -> dict[str, Any]:
-    """The stages that a backbone is asked for: no field of its class, so it would forget them when built anew."""
+def _asked_of(backbone: Any, own: Mapping[str, Any], every: bool = False) -> dict[str, Any]:
+    """The stages that a backbone is asked for: no field of its class, so it would forget them when built anew;
+    `every` one behind the stem, where its owner says that it asks for one."""
+    stages = getattr(backbone, "stage_names", None)
+    if every and isinstance(stages, list | tuple) and len(stages) > 2 and "out_features" not in own:
+        return {"out_features": list(stages[1:])}
     indices = getattr(backbone, "_out_indices", None)
     if not isinstance(indices, list | tuple) or len(indices) < 2 or "out_features" in own:
         return {}
@@ -387,6 +397,9 @@ def _first_stage(width: int, have: Mapping[str, Any], out: Mapping[str, Any]) ->
 def _images(have: Mapping[str, Any], out: dict[str, Any], sizes: Sizes, without: frozenset[str]) -> None:
     """A few patches along each side; images without patches become 64 wide."""
     image = have.get("image_size")
+    patches = have.get("num_patches")
+    if isinstance(patches, int) and image is None and "patch_size" not in have and "image" not in without:
+        out["num_patches"] = min(patches, sizes.patches)  # along a side, where no field says what a patch is
     windows = any(
         isinstance(have.get(n), list | tuple) for n in ("num_heads", "focal_windows", "masked_unit_size")
     )
@@ -476,10 +489,10 @@ def _lists(have: Mapping[str, Any], out: dict[str, Any], sizes: Sizes, without: 
             out[name] = type(value)(min(x, sizes.channels) for x in value)
         elif (
             ints
-            and re.search(r"out_indices$|_indexes$|_idxs$|out_features$|_layers$|layer_ids$", name)
+            and re.search(r"_indices$|_indexes$|_idxs$|out_features$|_layers$|layer_ids$", name)
             and count_name is not None
         ):
-            limit = max(out.get(count_name, have[count_name]), min(len(value), 4, have[count_name]))
+            limit = max(out.get(count_name, have[count_name]), min(len(value), 6, have[count_name]))
             out[count_name] = limit
             if any(x >= limit for x in value):
                 n = min(len(value), limit)
@@ -496,6 +509,8 @@ _KINDS = {"layer_types": ("conv", "full_attention"), "mlp_layer_types": ("dense"
 _LAYERS_OF = re.compile(r"feature_layers?$|select_layers?$|hook_ids$")
 #: Factors on depths that other fields hold.
 _MULTIPLES = re.compile(r"depth_(coefficient|multiplier|mult)$")
+#: Names of lists that hold the extents of what an image becomes.
+_FEATURES = re.compile(r"feat(ure)?_sizes$")
 #: Names of a model's width.
 _WIDTH = re.compile(r"hidden_(size|dim)$|^d_model$")
 #: Names of lists of how much each stage shortens or lengthens.
@@ -617,9 +632,9 @@ def _tokens(have: Mapping[str, Any], out: dict[str, Any], config: Any, sizes: Si
 
 #: How wide a model is: what shrinks least safely, and costs little where layers and experts are few.
 _WIDTHS = "projection hidden head heads"
-_ALL = f"{_WIDTHS} channels experts positions image window layers"
+_ALL = f"{_WIDTHS} channels experts positions image window layers vocab"
 #: What to leave as it is, one attempt after the other (`given`, `same`, `pad`, `sections`, `spatial`, `kinds`,
-#: `derived`, `twice`, `fill`, `windows`: what to do).
+#: `derived`, `twice`, `fill`, `windows`, `stages`: what to do).
 _GIVE_UP: tuple[frozenset[str], ...] = tuple(
     frozenset(g.split())
     for g in (
@@ -645,6 +660,9 @@ _GIVE_UP: tuple[frozenset[str], ...] = tuple(
         "fill windows",
         "image",
         "positions image",
+        "vocab same",
+        "stages",
+        "stages channels",
         f"{_WIDTHS} channels experts positions image window",
         _ALL,
     )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from opwright.generator.program import models
-from opwright.generator.program.mending import Change, absent, agreeing, asked, changed
+from opwright.generator.program.mending import Change, absent, agreeing, asked, changed, widened
 
 torch = pytest.importorskip("torch")
 
@@ -175,3 +175,52 @@ def test_what_was_none_is_followed_through_arguments_by_position() -> None:
     with pytest.raises(TypeError) as e:
         forward([1])
     assert absent(e.value) == ["x", "states"]
+
+
+@dataclasses.dataclass
+class Bridge(Config):
+    inner: int = 6
+    other: int = 6
+    steps: tuple[int, ...] = (6, 8)
+
+
+class Narrow(torch.nn.Module):  # type: ignore[misc]
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(config.inner, config.steps[1])
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(x)
+
+
+def test_a_layer_becomes_as_wide_as_what_comes_to_it() -> None:
+    config = Bridge()
+    error = complaint(lambda: Narrow(config)(torch.zeros(2, 4)))
+    assert list(widened(error, config)) == [  # `other` is not what the module reads
+        Change(Bridge, "inner", 4),
+        Change(Bridge, "steps", (4, 8)),
+    ]
+    assert list(widened(ValueError("6 is not 4"), config)) == []
+
+
+def test_a_library_that_is_missed_when_it_is_called_is_named() -> None:
+    class OptionalDependencyNotAvailable(BaseException):
+        pass
+
+    class Lacking(Told):
+        def forward(self, input_values: Any) -> Any:
+            raise OptionalDependencyNotAvailable
+
+    module = Lacking()
+    vars(module)[models._LACKS] = "it requires the natten library"
+    with pytest.raises(ImportError, match="natten"):
+        models._accepted(module, 0, [], [])
+
+
+def test_features_that_are_permuted_as_a_picture_become_one() -> None:
+    class Quantizer(Told):
+        def forward(self, input_values: Any) -> Any:
+            return torch.permute(input_values, (0, 2, 3, 1))
+
+    inputs = models._accepted(Quantizer(), 0, [], [])
+    assert inputs is not None and inputs["input_values"].dim() == 4

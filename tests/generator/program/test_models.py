@@ -364,13 +364,14 @@ def test_a_library_that_only_the_loss_needs_need_not_be_there() -> None:
 
     class Loss:
         @classmethod
-        def _from_config(cls, config: Any, **_: Any) -> str:
+        def _from_config(cls, config: Any, **_: Any) -> Any:
             utils.requires_backends(cls, ["absent"])
-            return "built"
+            return torch.nn.Linear(1, 1)
 
     utils.BACKENDS_MAPPING["absent"] = (lambda: False, "{0} needs it")
     try:
-        assert models._build(Loss, None) == "built"
+        built = models._build(Loss, None)
+        assert isinstance(built, torch.nn.Linear) and "needs it" in vars(built)[models._LACKS]
         assert not utils.BACKENDS_MAPPING["absent"][0]()
     finally:
         del utils.BACKENDS_MAPPING["absent"]

@@ -77,3 +77,24 @@ def test_a_mask_decoder_runs_on_what_its_owner_makes_of_an_image() -> None:
     assert isinstance(model.kwargs["backbone_features"], list)
     with torch.no_grad():
         assert model.module(**model.kwargs)
+
+
+class Holder(torch.nn.Module):
+    """What says in methods only how its parts follow each other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.config = PartConfig()
+        self.plain, self.first, self.second = Part(), torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+
+
+def test_of_what_has_no_forward_the_first_part_with_weights_runs() -> None:
+    holder = Holder()
+    module, name = models._that_runs(holder)
+    assert module is holder.first and name == "first" and module.config is holder.config
+    assert models._that_runs(holder.plain) == (holder.plain, "")
+
+
+def test_a_model_without_a_forward_is_found_where_nothing_else_is() -> None:
+    model = models.load("bark")
+    assert model.meta["part_of"] == "BarkModel" and model.meta["model_class"] == "BarkSemanticModel"

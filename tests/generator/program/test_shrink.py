@@ -415,3 +415,62 @@ def test_a_width_that_is_the_first_stages_and_grids_of_features_follow_what_they
     assert out["backbone_feature_sizes"] == [[16, 16], [8, 8]]
     assert out["backbone"].hidden_size == out["backbone"].embed_dim_per_stage[0] == 96
     assert "backbone_feature_sizes" not in shrink(Seer, without=frozenset({"image"}))
+
+
+def test_what_an_image_becomes_shrinks_with_it() -> None:
+    @dataclass
+    class Seen(Config):
+        image_size: int = 1024
+        patch_size: int = 16
+
+    @dataclass
+    class Segmenter(Config):
+        vision: Any = field(default_factory=Seen)
+        backbone_feature_sizes: Any = field(default_factory=lambda: [[256, 256], [64, 64]])
+        mask_feat_sizes: Any = (512, 8)
+
+    out = shrink(Segmenter)
+    assert out["vision"].image_size == 64
+    assert out["backbone_feature_sizes"] == [[16, 16], [4, 4]] and out["mask_feat_sizes"] == (32, 1)
+    assert "backbone_feature_sizes" not in shrink(Segmenter, without=frozenset({"image"}))
+
+
+def test_the_layers_whose_states_are_read_are_there_and_as_many() -> None:
+    @dataclass
+    class Seen(Config):
+        num_hidden_layers: int = 32
+        intermediate_layers_indices: Any = (3, 7, 15, 23, 30)
+
+    assert shrink(Seen) == {"num_hidden_layers": 5, "intermediate_layers_indices": (0, 1, 2, 3, 4)}
+
+
+def test_what_is_left_as_it_is_is_left_as_the_owner_has_it() -> None:
+    @dataclass
+    class Outer(Config):
+        text: Any = field(default_factory=lambda: Decoder(vocab_size=40000))
+
+    assert shrink(Outer)["text"].vocab_size == 128
+    assert shrink(Outer, without=frozenset({"vocab"}))["text"].vocab_size == 40000
+
+
+def test_every_stage_of_a_backbone_may_be_asked_for() -> None:
+    class Backbone(Config):
+        def __init__(self, depth: int = 3, out_features: Any = None) -> None:
+            self.depth, self.stage_names = depth, ["stem", "stage1", "stage2"]
+            self.asked = out_features or ["stage2"]
+
+    class Head(Config):
+        def __init__(self) -> None:
+            self.backbone_config = Backbone()
+
+    assert shrink(Head)["backbone_config"].asked == ["stage2"]
+    assert shrink(Head, without=frozenset({"stages"}))["backbone_config"].asked == ["stage1", "stage2"]
+
+
+def test_patches_along_a_side_that_no_field_measures() -> None:
+    @dataclass
+    class Codes(Config):
+        base_channels: int = 256
+        num_patches: int = 32
+
+    assert shrink(Codes) == {"base_channels": 32, "num_patches": 4}
