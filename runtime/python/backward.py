@@ -110,7 +110,8 @@ def _prelu(grad_output: Any, self: Any, weight: Any) -> tuple[Tensor, Tensor]:
 
 def _dropout(grad_output: Any, mask: Any, scale: float) -> Tensor:
     g, m = _wide(grad_output, mask)
-    return _as(_mul(g, m.to(g.dtype), scale), grad_output)
+    out = _mul(g, m.to(g.dtype), scale)
+    return _as(out, grad_output) if g.dtype in ("f32", "f64") else out  # of integers: in f32
 
 
 # ---- along an axis --------------------------------------------------------------------------------------------------

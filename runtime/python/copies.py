@@ -167,7 +167,7 @@ def _batch_norm(
         if running_mean is None or running_var is None:
             raise Refused("there are no running statistics, and `training` is off")
         y = run("batch_norm_inference", x, weight, bias, running_mean, running_var, eps=eps)
-        nothing = empty((0,), "f32" if x.dtype in ("f16", "bf16") else x.dtype)
+        nothing = empty((0,), tensor(x if weight is None else weight).dtype)
         return y, nothing, nothing
     y, mean, rstd = run("batch_norm_training", x, weight, bias, eps=eps)
     axes = [k for k in range(x.ndim) if k != 1]

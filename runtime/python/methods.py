@@ -558,7 +558,9 @@ class Methods:
 
     def lerp(self: Tensor, end: Tensor, weight: Any) -> Tensor:
         """self + weight * (end - self)."""
-        return op("lerp")(self, end, weight)
+        return call_aten(
+            f"aten.lerp.{'Tensor' if isinstance(weight, core.Tensor) else 'Scalar'}", self, end, weight
+        )
 
     def isclose(
         self: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False

@@ -116,7 +116,6 @@ def _cov(self: Any, correction: int = 1, fweights: Any = None, aweights: Any = N
     rows = x.reshape([1, x.size]) if x.ndim < 2 else x
     n = rows.shape[1]
     rows = rows if rows.dtype in (*_FLOATS, *_COMPLEX) else converted(rows, "f32")
-    real = {"c64": "f32", "c128": "f64"}.get(rows.dtype, rows.dtype)
     w: Any = None
     if fweights is not None:
         w = tensor(fweights)
@@ -146,10 +145,12 @@ def _cov(self: Any, correction: int = 1, fweights: Any = None, aweights: Any = N
         scale = run("maximum", scale, 0)
     apart = _sub(rows, mean)
     weighted = apart if w is None else _mul(apart, w)
+    dtype = weighted.dtype  # wider than the rows' where real weights are
     other = conjugate(weighted.transpose(0, 1))
-    out = run("matmul", converted(apart, rows.dtype), converted(other, rows.dtype))
+    out = run("matmul", converted(apart, dtype), converted(other, dtype))
+    real = {"c64": "f32", "c128": "f64"}.get(dtype, dtype)
     out = _div(out, converted(scale, real) if not isinstance(scale, int | float) else full((), scale, real))
-    out = converted(out, rows.dtype)
+    out = converted(out, dtype)
     return out.reshape([]) if rows.shape[0] == 1 else out
 
 
@@ -289,7 +290,9 @@ def _sum_to_size(self: Any, size: Ints) -> Tensor:
         for k, (w, n) in enumerate(zip(want, x.shape, strict=True))
         if (w == 1 and n != 1) or k < x.ndim - len(size)
     ]
-    out = converted(run("sum", x, dim=over, keepdim=True), x.dtype) if over else x
+    out = (
+        run("sum", x, dim=over, keepdim=True) if over else x
+    )  # of integers and truth values in i64, as `sum`
     return out.reshape(list(size))
 
 

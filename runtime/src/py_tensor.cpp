@@ -359,7 +359,7 @@ PyObject* as_int(PyObject* self) {
 PyObject* as_index(PyObject* self) {
   return guarded([&]() -> PyObject* {
     const Tensor& t = tensor_of(self);
-    if (!ow::is_integral(t.dtype) || t.dtype == DType::Bool)
+    if (!ow::is_integral(t.dtype) && t.dtype != DType::Bool)
       fail(ErrorKind::Type, "a ", ow::dtype_name(t.dtype), " tensor is no index");
     return PyLong_FromLongLong(only_item(t).i);
   });

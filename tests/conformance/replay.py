@@ -219,6 +219,8 @@ def _resolved(planned: Planned) -> tuple[Resolved, dict[str, Any], Any]:
     for name, value in attrs.items():
         if spec.attrs[name].kind == "dtype" and value is not None:
             attrs[name] = ow.empty((0,), value).dtype
+        elif isinstance(value, ow.Tensor):  # a number, as PyTorch takes it
+            attrs[name] = value.item()
     return key_for_call(spec, inputs, attrs), arrays, spec
 
 
@@ -305,6 +307,19 @@ def _same_values(call: Recorded, theirs: Sequence[Any]) -> bool:
     return bool(np.all((picked == values) | ((picked != picked) & (values != values))))
 
 
+def _same_order(call: Recorded, ours: Any, theirs: Any) -> bool:
+    """Whether two lists of positions read the same: among equals, no order is promised."""
+    x = _array(call.args[0])
+    if x.ndim == 0:
+        return False
+    given = dict(zip(("self", "dim", "descending"), call.args, strict=False)) | dict(call.kwargs)
+    a, b = (np.take_along_axis(x, positions, given.get("dim", -1)) for positions in (ours, theirs))
+    whole = np.array_equal(
+        np.sort(ours, axis=given.get("dim", -1)), np.sort(theirs, axis=given.get("dim", -1))
+    )
+    return whole and bool(np.all((a == b) | ((a != a) & (b != b))))
+
+
 def _first_wrong(arrays: Sequence[Any], want: Sequence[Ball]) -> str:
     for k, (array, ball) in enumerate(zip(arrays, want, strict=True)):
         result = check(array, ball, ball.dtype, signed_zero=False)
@@ -375,10 +390,12 @@ def _by_distance(call: Recorded, ours: Sequence[Any], theirs: Sequence[Any]) -> 
             scale = 16 * 2.0 ** (1 - precision(dtype))
             # Of a transform every result is a sum over all numbers: what cancels is of the largest one's size.
             most = (
-                np.abs(b[np.isfinite(b)]).max(initial=1.0) if call.overload.startswith("aten.fft_") else 1.0
+                np.abs(b[np.isfinite(b)]).max(initial=1.0) if "fft_" in call.overload.split(".")[1] else 1.0
             )
             same = bool(np.allclose(a, b, rtol=scale, atol=scale * most, equal_nan=True))
         if not same and k == 1 and call.overload in TIES and _same_values(call, theirs):
+            continue
+        if not same and call.overload == "aten.argsort.default" and _same_order(call, mine, other):
             continue
         if not same:
             why = f"result {k} differs from PyTorch's"

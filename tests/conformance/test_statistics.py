@@ -55,6 +55,56 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
 }
 
 
+WHOLE, HALF, ONES = (
+    torch.arange(6).reshape(2, 3),
+    random(3, 4).bfloat16(),
+    torch.ones(2, dtype=torch.bfloat16),
+)
+MASK = WHOLE > 2
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("cov.default", (HALF, {"aweights": random(4).abs()})),
+        ("cov.default", (HALF, {"aweights": random(4).abs().bfloat16()})),
+        ("max.dim", (X, torch.tensor(1))),
+        ("max.dim", (X, torch.tensor(True))),
+        ("native_dropout_backward.default", (WHOLE, MASK, 2.0)),
+        ("native_dropout_backward.default", (MASK, MASK, 2.0)),
+        ("sum_to_size.default", (MASK, [1, 3])),
+        ("sum_to_size.default", (MASK, [2, 3])),
+        (
+            "native_batch_norm.default",
+            (HALF.reshape(3, 2, 2), ONES, ONES, 0 * ONES, ONES, False, 0.1, 1e-5),
+        ),
+    ],
+)
+def test_results_have_pytorchs_dtypes(name: str, args: tuple[Any, ...]) -> None:
+    def leaves(x: Any) -> tuple[Any, ...]:
+        return tuple(x) if isinstance(x, tuple) else (x,)
+
+    given = args[-1] if isinstance(args[-1], dict) else {}
+    args = args[: len(args) - bool(given)]
+    ours = [torch.from_dlpack(t) for t in leaves(ow.call_aten(f"aten.{name}", *args, **given))]
+    for mine, other in zip(ours, leaves(overload(f"aten.{name}")(*args, **given)), strict=True):
+        torch.testing.assert_close(mine, other)
+
+
+def test_a_weight_that_is_a_number_is_not_rounded_to_a_half_type() -> None:
+    a, b = torch.tensor([1.0], dtype=torch.bfloat16), torch.tensor([-1.515625], dtype=torch.bfloat16)
+    assert (
+        ow.call_aten("aten.lerp.Scalar", a, b, 0.4).item()
+        == torch.lerp(a, b, 0.4).item()
+        == -0.006256103515625
+    )
+
+
+def test_what_cancels_in_a_transform_of_half_turns_is_nothing() -> None:
+    x = torch.tensor([0, 1j, 0, 0, 0], dtype=torch.complex64)
+    assert ow.call_aten("aten._fft_c2r.default", x, [0], 0, 8).numpy()[4] == 0
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", CALLS)
 def test_as_pytorch_says(name: str) -> None:
