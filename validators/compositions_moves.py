@@ -143,6 +143,14 @@ def unique_consecutive(x: Tensor) -> Any:
     return torch.unique_consecutive(x, return_inverse=True, return_counts=True)
 
 
+def greedy_keep(m: Tensor) -> Any:
+    """One place after the other; of one that went away nothing is ruled out."""
+    keep = torch.ones(m.shape[:-1], dtype=torch.bool)
+    for t in range(m.shape[-1]):
+        keep[..., t + 1 :] &= ~(m[..., t, t + 1 :] & keep[..., t : t + 1])
+    return keep
+
+
 # ---- elements ----------------------------------------------------------------------------------------------------
 
 
