@@ -17,6 +17,8 @@ from . import views
 from .captured import Opaque, Origin, Real, Ref, Site, text_of
 from .intexpr import IntExpr
 from .ir import (
+    UNBOUNDED,
+    Arg,
     AttrValue,
     Binding,
     Call,
@@ -70,6 +72,34 @@ class Builder:
     def tensor(self, id: str, dtype: DType, shape: Sequence[IntExpr]) -> str:
         self.values[id] = Value(id, dtype, tuple(shape), views.contiguous_strides(shape))
         return id
+
+    def appended(
+        self,
+        op: str,
+        inputs: tuple[Arg, ...],
+        attrs: dict[str, AttrValue],
+        results: Sequence[tuple[DType, Sequence[IntExpr | None]]],
+    ) -> list[str]:
+        """A call within what answers a node; its outputs' ids.  An extent that only the call knows is a new symbol."""
+        key: Any = (op, repr(inputs), repr(attrs))
+        known = self.made.get(key)
+        if known is None or None in known:
+            out: list[str] = []
+            for dtype, shape in results:
+                id = self.fresh("v")
+                extents = [self.told(id, axis) if n is None else n for axis, n in enumerate(shape)]
+                out.append(self.tensor(id, dtype, extents))
+            name = self.call_id(op)
+            self.nodes.append(Call(name, op, inputs, attrs, tuple(out), str(self.site), self.overload))
+            self.sites[name] = self.site
+            self.made[key] = known = tuple(out)
+        return [id for id in known if id is not None]
+
+    def told(self, id: str, axis: int) -> IntExpr:
+        """The extent of a result that the data tell."""
+        name = f"s{len(self.symbols)}"
+        self.symbols[name] = Symbol(name, id, axis, 0, UNBOUNDED)
+        return IntExpr.of(name)
 
     def materialise(self, x: Ref) -> str:
         """The id of a value that is this tensor: the base itself, or a view node (made once)."""

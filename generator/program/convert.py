@@ -71,7 +71,7 @@ from .ir import names_of as names_read
 from .overloads import COMPOSE, DROPPED, PREPARE, SPECIAL, VIEWS
 from .stops import stops
 
-__all__ = ["Converter", "prune"]
+__all__ = ["Converter", "order_of", "prune"]
 
 
 class Converter(Builder):
@@ -556,7 +556,7 @@ class Converter(Builder):
                 raw = compat.symbol_of(n)
                 if raw is not None and raw not in self.names:
                     self.names[raw] = extent
-            order = _order_of(x.layout, self.values[x.base].shape)
+            order = order_of(x.layout, self.values[x.base].shape)
             if x.base in made and order is not None:
                 call, at = made[x.base]
                 origin.setdefault(call.id, [None] * len(call.out))[at] = (k, order or None)
@@ -565,34 +565,6 @@ class Converter(Builder):
         if len(calls) > 1:
             self.composed.add(self.overload)
         return tuple(found) if many else found[0]
-
-    def appended(
-        self,
-        op: str,
-        inputs: tuple[Arg, ...],
-        attrs: dict[str, AttrValue],
-        results: Sequence[tuple[DType, Sequence[IntExpr | None]]],
-    ) -> list[str]:
-        """A call within what answers a node; its outputs' ids.  An extent that only the call knows is a new symbol."""
-        key: Any = (op, repr(inputs), repr(attrs))
-        known = self.made.get(key)
-        if known is None or None in known:
-            out: list[str] = []
-            for dtype, shape in results:
-                id = self.fresh("v")
-                extents = [self.told(id, axis) if n is None else n for axis, n in enumerate(shape)]
-                out.append(self.tensor(id, dtype, extents))
-            name = self.call_id(op)
-            self.nodes.append(Call(name, op, inputs, attrs, tuple(out), str(self.site), self.overload))
-            self.sites[name] = self.site
-            self.made[key] = known = tuple(out)
-        return [id for id in known if id is not None]
-
-    def told(self, id: str, axis: int) -> IntExpr:
-        """The extent of a result that the data tell."""
-        name = f"s{len(self.symbols)}"
-        self.symbols[name] = Symbol(name, id, axis, 0, UNBOUNDED)
-        return IntExpr.of(name)
 
     def is_read(self, node: Any, k: int) -> bool:
         return any(u.args[1] == k for u in node.users if getattr(u.target, "__name__", "") == "getitem")
@@ -758,7 +730,7 @@ def _site(node: Any) -> Site:
     return Site(f.file, f.line, f.function, f.text, module)
 
 
-def _order_of(x: views.Layout, shape: Sequence[IntExpr]) -> tuple[int, ...] | None:
+def order_of(x: views.Layout, shape: Sequence[IntExpr]) -> tuple[int, ...] | None:
     """How a whole value of this shape is got back from the view of it: `()`, by a reshape; else the permutation of the
     view's axes.  None: not so."""
     if x.offset.value != 0:

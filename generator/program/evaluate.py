@@ -3,7 +3,7 @@
     values = evaluate(program, symbols, given, call)      every value by id
 
 `call(node, values, env)` gives the arrays of a call's outputs by value id; `env` holds symbols and registers so far.
-May import: ir, folder (dtypes), numpy.  To add a kind of node: a case in `evaluate`.
+May import: ir, intexpr, folder (dtypes), numpy.  To add a kind of node: a case in `evaluate`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from .folder import numpy_dtype
+from .intexpr import IntExpr
 from .ir import Assert, Call, Copy, Program, Read, Scalar, View
 
 __all__ = ["evaluate", "moved"]
@@ -27,7 +28,8 @@ def evaluate(
     given: Mapping[str, Any],
     call: Callable[[Call, Values, dict[str, int]], Mapping[str, Any]],
 ) -> Values:
-    """Every value by id.  `given`: those of inputs, weights and constants; `symbols`: those of the inputs."""
+    """Every value by id, and none that needs one which `call` left out.  `given`: those of inputs, weights and
+    constants; `symbols`: those of the inputs."""
     out: Values = {}
     env = dict(symbols)
 
@@ -36,11 +38,17 @@ def evaluate(
         for s in p.symbols.values():
             if s.source == id:
                 env[s.name] = int(out[id].shape[s.axis])
+        for e, n in zip(p.values[id].shape, out[id].shape, strict=True):
+            (name, *rest) = [*e.names(), ""]
+            if rest == [""] and name not in env and e == IntExpr.of(name):
+                env[name] = int(n)
 
     for id, array in given.items():
         put(id, array)
     for node in p.nodes:
         match node:
+            case View(base=base) | Read(base=base) | Copy(base=base) if base not in out:
+                continue
             case View(base=base, out=id):
                 source = out[base]
                 strided = np.lib.stride_tricks.as_strided(

@@ -5,12 +5,15 @@ How nodes become what
   integers    what `Shape` gives, and arithmetic on it, are expressions over symbols (`content` of a tensor)
   views       as in convert.py; onnx_ops.py says which operators are views
   calls       through the `onnx:` maps of the specs (rows `onnx.Softmax` of the table)
+  fronts      operators that are several of ours (onnx_fronts.py), by the door that call_aten's own fronts use
+  control     bodies of If, Loop and Scan in line, sequences and optionals as their tensors (onnx_control.py)
   the rest    is rewritten into other nodes (onnx_ops.REWRITE), or is what ONNX itself defines it by (its function
               body), and those are converted; `flat` holds all nodes in the end, so that each call's value has a name
   missing     what none of that reaches is a call of `missing:onnx.<Op>` with its reason
 An extent that onnx's shape inference cannot tell becomes a symbol of the call that makes it.
 
-May import: build, aten, captured, onnx_model, onnx_ops, convert (prune).  To add what an operator needs: onnx_ops.py.
+May import: build, aten, captured, onnx_model, onnx_ops, onnx_fronts, onnx_control, convert (prune, order_of).
+To add what an operator needs: onnx_ops.py, or a front.
 """
 
 from __future__ import annotations
@@ -27,11 +30,12 @@ from . import views
 from .aten import AtenRow, AtenTable, Only
 from .build import Builder
 from .captured import CaptureError, Ref, RowRefused, Site
-from .convert import prune
+from .convert import order_of, prune
 from .folder import numpy_dtype
 from .intexpr import IntExpr
-from .ir import Arg, AttrValue, Binding, Call, Program, Symbol
+from .ir import Arg, AttrValue, Binding, Call, Program, ScalarArg, Symbol
 from .models import TargetError
+from .onnx_control import CONTROL, reads, renamed
 from .onnx_model import Reference, dtype_of, numpy_of, onnx_of, opset_of, require_onnx
 
 __all__ = ["OnnxCapture", "OnnxConverter", "Tensor"]
@@ -64,29 +68,45 @@ class Tensor:
 @dataclass(frozen=True)
 class OnnxCapture:
     """What a conversion gives: the program, its tensors by name, the flat model (every value's tensor has a name
-    there), value id → tensor's name, and the value ids that are integers over symbols."""
+    there), value id → tensor's name, the permutation of that tensor's axes that gives the value where it is not the
+    same, and the value ids that are integers over symbols."""
 
     program: Program
     tensors: Mapping[str, Any]
     flat: Any
     names: Mapping[str, str]
+    turned: Mapping[str, tuple[int, ...]]
     filled: Mapping[str, IntExpr]
     sites: Mapping[str, Site]
     notes: tuple[str, ...]
 
 
 class OnnxConverter(Builder):
-    def __init__(self, model: Any, table: AtenTable, name: str, source: str) -> None:
+    """`given`: inputs as an example has them, where the model's types do not say of which shape, or how many."""
+
+    def __init__(
+        self,
+        model: Any,
+        table: AtenTable,
+        name: str,
+        source: str,
+        given: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__(name, source)
-        self.model, self.table = model, table
+        self.model, self.table, self.given = model, table, dict(given or {})
         self.opset = opset_of(model)
+        self.opsets = {o.domain: int(o.version) for o in model.opset_import}
         self.onnx = require_onnx()
         self.env: dict[str, Tensor] = {}
         self.flat: list[Any] = []
         self.folded: dict[str, Any] = {}
         self.params: dict[str, IntExpr] = {}
         self.value_names: dict[str, str] = {}
+        self.turned: dict[str, tuple[int, ...]] = {}
         self.filled: dict[str, IntExpr] = {}
+        self.sequences: dict[str, tuple[str, ...]] = {}  # the names of their tensors
+        self.absent: set[str] = {""}  # optionals that hold nothing
+        self.names: dict[str, list[str]] = {}  # of what the model returns, the names of its tensors
         self.read: set[str] = {o.name for o in model.graph.output}
         self.wrapped: set[str] = set()  # indices that no longer count from the end
         self.depth = 0
@@ -100,14 +120,14 @@ class OnnxConverter(Builder):
             self.env[t.name] = self.constant(t.name, numpy_of(t), dtype_of(t.data_type, t.name))
         given = [v for v in graph.input if v.name not in self.env]
         self.take_inputs(given)
-        self.read |= {i for n in graph.node for i in n.input}
+        self.read |= set(reads(graph.node))
         for node in graph.node:
             self.node(node)
         outputs = []
-        for v in graph.output:
-            x = self.env[v.name]
-            outputs.append(Binding(v.name, self.owned(self.ref(x))))
-            self.value_names.setdefault(outputs[-1].value, v.name)
+        for name in [n for v in graph.output for n in self.returned(v.name)]:
+            x = self.env[name]
+            outputs.append(Binding(name, self.owned(self.ref(x))))
+            self.value_names.setdefault(outputs[-1].value, name)
         program = Program(
             name=self.name,
             source=self.source,
@@ -131,35 +151,60 @@ class OnnxConverter(Builder):
             {k: v for k, v in self.tensors.items() if k in bound},
             self.flat_model(),
             self.value_names,
+            self.turned,
             self.filled,
             {c.id: self.sites[c.id] for c in program.calls if c.id in self.sites},
             tuple(self.notes),
         )
 
+    def returned(self, name: str) -> list[str]:
+        """The names of the tensors that an output of the model is."""
+        if name in self.absent:
+            raise CaptureError(f"the model returns `{name}`, an optional that holds nothing")
+        if name not in self.sequences:
+            self.names[name] = [name]
+            return [name]
+        self.names[name] = [f"{name}.{k}" for k in range(len(self.sequences[name]))]
+        for item, to in zip(self.sequences[name], self.names[name], strict=True):
+            self.node(self.onnx.helper.make_node("Identity", [item], [to]))
+        return self.names[name]
+
     def flat_model(self) -> Any:
-        """The graph as it was converted: no functions, constants folded."""
+        """The graph as it was converted: no functions, constants folded, sequences as their tensors."""
         helper, numpy_helper = self.onnx.helper, self.onnx.numpy_helper
-        used = {i for n in self.flat for i in n.input} | {o.name for o in self.model.graph.output}
+        outputs = [
+            v
+            for o in self.model.graph.output
+            for v in (
+                [o]
+                if o.name not in self.sequences
+                else map(helper.make_empty_tensor_value_info, self.names[o.name])
+            )
+        ]
+        used = {i for n in self.flat for i in n.input} | {o.name for o in outputs}
         kept = [t for t in self.model.graph.initializer if t.name in used]
         own = {t.name for t in kept}
         kept += [numpy_helper.from_array(a, n) for n, a in self.folded.items() if n in used and n not in own]
         inputs = [
             v for v in self.model.graph.input if v.name not in {t.name for t in self.model.graph.initializer}
         ]
-        graph = helper.make_graph(self.flat, "flat", inputs, list(self.model.graph.output), kept)
-        return helper.make_model(
-            graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=self.model.ir_version
-        )
+        for v in list(inputs):
+            if v.name in self.sequences:
+                inputs.remove(v)
+                inputs += [helper.make_empty_tensor_value_info(n) for n in self.sequences[v.name]]
+        graph = helper.make_graph(self.flat, "flat", inputs, outputs, kept)
+        opsets = [helper.make_opsetid("", self.opset)]
+        opsets += [o for o in self.model.opset_import if o.domain not in ("", "ai.onnx")]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=self.model.ir_version)
 
     # ---- inputs, constants
 
     def take_inputs(self, given: Sequence[Any]) -> None:
         """Symbols first: one named alone, then those in expressions (`past + 1`)."""
         later = []
+        given = [w for v in given for w in self.shaped(v)]
         for v in given:
             kind = v.type.tensor_type
-            if not v.type.HasField("tensor_type") or not kind.HasField("shape"):
-                raise TargetError(f"the input {v.name} has no shape", hint="export it with input shapes")
             for axis, d in enumerate(kind.shape.dim):
                 if d.HasField("dim_value"):
                     continue
@@ -185,6 +230,28 @@ class OnnxConverter(Builder):
             self.inputs.append(Binding(v.name, id))
             self.env[v.name] = Tensor(v.name, dtype, tuple(shape), Ref(id, dtype, views.contiguous(shape)))
             self.value_names[id] = v.name
+
+    def shaped(self, v: Any) -> list[Any]:
+        """An input as tensors that have shapes: those that the example has, where its type does not say so."""
+        helper = self.onnx.helper
+        kind = v.type
+        if kind.HasField("tensor_type") and kind.tensor_type.HasField("shape"):
+            return [v]
+        if v.name not in self.given:
+            raise TargetError(f"the input {v.name} has no shape", hint="export it with input shapes")
+        x = self.given[v.name]
+        if x is None:
+            self.absent.add(v.name)
+            return []
+        items, names = (
+            (x, [f"{v.name}.{k}" for k in range(len(x))]) if isinstance(x, list) else ([x], [v.name])
+        )
+        if isinstance(x, list):
+            self.sequences[v.name] = tuple(names)
+        return [
+            helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+            for n, a in zip(names, map(np.asarray, items), strict=True)
+        ]
 
     def symbol(self, source: str, axis: int) -> str:
         name = f"s{len(self.symbols)}"
@@ -244,20 +311,20 @@ class OnnxConverter(Builder):
     # ---- nodes
 
     def node(self, node: Any) -> None:
+        from .onnx_fronts import FRONTS
         from .onnx_ops import CONTENT, PREPARE
 
         op, self.current = node.op_type, node
         if self.depth == 0:
             self.site = Site(module=node.name or f"{op}:{node.output[0]}")
         self.overload = f"onnx.{op}"
-        if node.domain not in ("", "ai.onnx"):
-            raise CaptureError(f"`{self.site}` is of the domain {node.domain}, which nothing here defines")
-        if op in ("Loop", "Scan"):
-            raise CaptureError(
-                f"`{self.site}` is a {op}, which a program cannot say yet",
-                hint="export the model with its loops unrolled",
-            )
-        schema = self.schema(op)
+        schema = self.schema(op, node.domain)
+        if op in CONTROL and (op != "Identity" or node.input[0] not in self.env):
+            CONTROL[op](self, node)
+            return
+        lost = [i for i in node.input if i and i not in self.env]
+        if lost:
+            raise CaptureError(f"`{self.site}` takes `{lost[0]}`, which is no tensor")
         given = [self.env[i] if i else None for i in node.input]
         if self.fold(node, given):
             return
@@ -269,9 +336,9 @@ class OnnxConverter(Builder):
                 dtype = self.inferred(node, schema)[0][0]
                 content = np.asarray(found, object)
                 if all(_plain(e) for e in content.reshape(-1)):
-                    content = np.array([int(e) for e in content.reshape(-1)], numpy_dtype(dtype)).reshape(
-                        content.shape
-                    )
+                    content = np.array(
+                        [int(_number(e)) for e in content.reshape(-1)], numpy_dtype(dtype)
+                    ).reshape(content.shape)
                 shape = tuple(IntExpr.of(n) for n in content.shape)
                 self.env[node.output[0]] = Tensor(node.output[0], dtype, shape, None, content)
                 return
@@ -293,6 +360,12 @@ class OnnxConverter(Builder):
                 return
         except RowRefused as e:
             reasons.append(str(e))
+        if op in FRONTS:
+            try:
+                self.fronted(node, FRONTS[op](self, node, args))
+                return
+            except RowRefused as e:
+                reasons.append(str(e))
         body = self.body(schema, node)
         if body is not None:
             self.deeper(body)
@@ -323,19 +396,54 @@ class OnnxConverter(Builder):
 
     def deeper(self, nodes: Sequence[Any]) -> None:
         self.depth += 1
-        self.read |= {i for n in nodes for i in n.input}
-        if self.depth > 20:
+        self.read |= set(reads(nodes))
+        if self.depth > 60:
             raise CaptureError(f"`{self.site}` is defined by itself")
         for n in nodes:
             self.node(n)
         self.depth -= 1
 
-    def schema(self, op: str) -> Any:
+    def fronted(self, node: Any, results: Sequence[Ref | None]) -> None:
+        """What a front gave for the node's outputs."""
+        for name, x in zip(node.output, [*results, *[None] * len(node.output)], strict=False):
+            if x is None and name and name in self.read:
+                raise RowRefused(f"nothing gives {name}")
+        self.flat.append(node)
+        made = {o for n in self.nodes if isinstance(n, Call) for o in n.out}
+        for name, x in zip(node.output, results, strict=False):
+            if not name or x is None:
+                continue
+            self.env[name] = Tensor(name, x.dtype, x.layout.shape, x)
+            order = order_of(x.layout, self.values[x.base].shape)
+            if x.base in made and order is not None and x.base not in self.value_names:
+                self.value_names[x.base] = name
+                if order:
+                    self.turned[x.base] = order
+
+    def arg(self, x: Any) -> Arg:
+        """An argument that a front gives."""
+        if isinstance(x, Ref):
+            return self.materialise(x)
+        if isinstance(x, list | tuple):
+            return tuple(self.arg(y) for y in x)
+        if x is None:
+            return None
+        if isinstance(x, bool | int | float | IntExpr):
+            return ScalarArg(x.value if isinstance(x, IntExpr) and x.value is not None else x)
+        raise RowRefused(f"{_text(x)} is no tensor")
+
+    def schema(self, op: str, domain: str = "") -> Any:
+        own = domain in ("", "ai.onnx")
+        version = self.opset if own else self.opsets.get(domain, 1)
         try:
-            return self.onnx.defs.get_schema(op, self.opset, "")
+            return self.onnx.defs.get_schema(op, version, "" if own else domain)
         except Exception:
-            raise TargetError(
-                f"opset {self.opset} has no operator {op}", hint="onnx.checker.check_model says more"
+            if own:
+                raise TargetError(
+                    f"opset {self.opset} has no operator {op}", hint="onnx.checker.check_model says more"
+                ) from None
+            raise CaptureError(
+                f"`{self.site}` is of the domain {domain}, which nothing here defines"
             ) from None
 
     def arguments(self, schema: Any, node: Any, given: Sequence[Tensor | None]) -> dict[str, Any]:
@@ -363,12 +471,6 @@ class OnnxConverter(Builder):
             ("Random", "Bernoulli", "Multi")
         ):
             return False
-        if any(a.type in (5, 10) for a in node.attribute):  # subgraphs
-            if op == "If" and given and given[0] is not None:
-                name = "then_branch" if bool(given[0].content.reshape(-1)[0]) else "else_branch"
-                self.branch(node, next(a.g for a in node.attribute if a.name == name))
-                return True
-            return False
         helper = self.onnx.helper
         graph = helper.make_graph(
             [node],
@@ -376,7 +478,9 @@ class OnnxConverter(Builder):
             [helper.make_tensor_value_info(t.name, onnx_of(t.dtype), None) for t in given if t is not None],
             [helper.make_empty_tensor_value_info(o) for o in node.output if o],
         )
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)])
+        opsets = [helper.make_opsetid("", self.opset)]
+        opsets += [o for o in self.model.opset_import if o.domain not in ("", "ai.onnx")]
+        model = helper.make_model(graph, opset_imports=opsets)
         size = sum(t.content.size for t in given if t is not None)
         if size > _FOLD:
             return False
@@ -391,19 +495,6 @@ class OnnxConverter(Builder):
             self.env[name] = self.constant(name, array)
             self.folded[name] = array
         return True
-
-    def branch(self, node: Any, graph: Any) -> None:
-        """One branch of an `If` whose condition is known, in place."""
-        for t in graph.initializer:
-            self.env[t.name] = self.constant(t.name, numpy_of(t))
-            self.folded[t.name] = self.env[t.name].content
-        self.deeper(graph.node)
-        self.deeper(
-            [
-                self.onnx.helper.make_node("Identity", [o.name], [name])
-                for o, name in zip(graph.output, node.output, strict=True)
-            ]
-        )
 
     def body(self, schema: Any, node: Any) -> list[Any] | None:
         """What ONNX defines the operator by, with names of its own."""
@@ -431,7 +522,7 @@ class OnnxConverter(Builder):
             own = self.onnx.NodeProto()
             own.CopyFrom(n)
             own.name = ""
-            own.domain = ""
+            own.domain = n.domain if n.domain in self.opsets else ""
             own.input[:] = [names.get(i, prefix + i if i else "") for i in n.input]
             own.output[:] = [names.setdefault(o, prefix + o) if o else "" for o in n.output]
             del own.attribute[:]
@@ -439,7 +530,7 @@ class OnnxConverter(Builder):
                 if not a.ref_attr_name:
                     own.attribute.append(a)
                     if a.type == self.onnx.AttributeProto.GRAPH:
-                        _rename(own.attribute[-1].g, names, prefix)
+                        renamed(own.attribute[-1].g, names, prefix)
                     continue
                 found = given.get(a.ref_attr_name, defaults.get(a.ref_attr_name))
                 if found is not None:
@@ -595,33 +686,16 @@ class OnnxConverter(Builder):
 
     def temporary(self, node: Any, what: str) -> str:
         """A name for a tensor inside of what a node is rewritten into."""
-        return f"{node.output[0]}/{what}.{self.counts.setdefault('t', 0)}"
+        self.counts["t"] = self.counts.get("t", 0) + 1
+        first = next((o for o in node.output if o), node.op_type)
+        return f"{first}/{what}.{self.counts['t']}"
 
     def put(self, node: Any, what: str, array: Any) -> str:
         """A constant for a rewritten node, by name."""
-        self.counts["t"] = self.counts.get("t", 0) + 1
         name = self.temporary(node, what)
         self.env[name] = self.constant(name, np.asarray(array))
         self.folded[name] = self.env[name].content
         return name
-
-
-def _rename(graph: Any, names: Mapping[str, str], prefix: str) -> None:
-    """A branch inside of a function body: what it takes from outside goes by the names that the body has, what it
-    makes by names of its own."""
-    mine = dict(names)
-    for t in graph.initializer:
-        mine[t.name] = t.name = prefix + t.name
-    for n in graph.node:
-        n.input[:] = [mine.get(i, i) for i in n.input]
-        for a in n.attribute:
-            if a.HasField("g"):
-                _rename(a.g, mine, prefix)
-        for k, o in enumerate(n.output):
-            if o:
-                mine[o] = n.output[k] = prefix + o
-    for v in graph.output:
-        v.name = mine.get(v.name, v.name)
 
 
 _NOBODY: Any = object()
@@ -666,6 +740,8 @@ def _value(onnx: Any, a: Any) -> Any:
         return int(a.i)
     if a.type == kind.INTS:
         return tuple(int(i) for i in a.ints)
+    if a.type == kind.STRINGS:
+        return tuple(b.decode("utf-8", "replace") for b in a.strings)
     if a.type == kind.FLOATS:
         return tuple(float(f) for f in a.floats)
     return None

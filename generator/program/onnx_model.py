@@ -12,6 +12,7 @@ install an onnx that knows it; `OLDEST` is the oldest whose operators mean what 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -92,9 +93,12 @@ def read_model(path: Path) -> Any:
                 if o.version < OLDEST
                 else "a newer onnx knows newer opsets",
             )
-        if o.domain not in ("", "ai.onnx", *local) and any(n.domain == o.domain for n in model.graph.node):
+        unknown = [
+            n.op_type for n in model.graph.node if n.domain == o.domain and not _defined(onnx, n, o.version)
+        ]
+        if o.domain not in ("", "ai.onnx", *local) and unknown:
             raise TargetError(
-                f"{path} has operators of {o.domain}, which nothing here defines",
+                f"{path} has operators of {o.domain}, which nothing here defines: {unknown[0]}",
                 hint="export it with the standard operators only",
             )
     if model.functions:
@@ -102,9 +106,19 @@ def read_model(path: Path) -> Any:
     return model
 
 
+def _defined(onnx: Any, node: Any, version: int) -> bool:
+    """Whether onnx itself has the operator."""
+    try:
+        onnx.defs.get_schema(node.op_type, version, node.domain)
+    except onnx.defs.SchemaError:
+        return False
+    return True
+
+
 def opset_of(model: Any) -> int:
     """The version of the standard operators."""
-    return next((int(o.version) for o in model.opset_import if o.domain in ("", "ai.onnx")), OLDEST)
+    own = (int(o.version) for o in model.opset_import if o.domain in ("", "ai.onnx"))
+    return next(own, int(require_onnx().defs.onnx_opset_version()))  # without any, functions may take any
 
 
 # ---- numbers
@@ -167,6 +181,41 @@ def _widen_tensor(t: Any) -> None:
         t.CopyFrom(onnx.numpy_helper.from_array(numpy_of(t).astype(np.float64), t.name))
 
 
+@cache
+def _amended() -> list[Any]:
+    """Operators that onnx's evaluator computes otherwise than their documentation says.
+
+    Loop   what each round gives is put under one new axis; the evaluator lets rounds of several axes follow each other
+    """
+    from onnx.reference.ops.op_loop import Loop as Known
+
+    class Loop(Known):
+        op_domain = ""
+
+        def _run(
+            self, M: Any, cond: Any, *args: Any, context: Any = None, attributes: Any = None, **_: Any
+        ) -> Any:
+            body = self.body
+            states = list(args)
+            scanned: list[list[Any]] = [[] for _ in body.output_names[1 + len(states) :]]
+            k = 0
+            while (cond is None or np.asarray(cond).all()) and (
+                M is None or k < int(np.asarray(M).reshape(()))
+            ):
+                given = dict(context or {})
+                given |= dict(
+                    zip(body.input_names, [np.array(k, np.int64), np.array(True), *states], strict=True)
+                )
+                cond, *found = self._run_body(given, attributes=attributes)
+                states = found[: len(states)]
+                for rows, x in zip(scanned, found[len(states) :], strict=True):
+                    rows.append(x)
+                k += 1
+            return (*states, *(np.stack(rows) if rows else np.zeros(0) for rows in scanned))
+
+    return [Loop]
+
+
 class Reference:
     """A model under onnx's reference evaluator, node by node."""
 
@@ -175,7 +224,7 @@ class Reference:
 
         require_onnx()
         self.model = model
-        self.evaluator = ReferenceEvaluator(model)
+        self.evaluator = ReferenceEvaluator(model, new_ops=_amended())
         self.nodes = list(self.evaluator.rt_nodes_)
         self.names = [o.name for o in model.graph.output]
         self.readers: dict[str, set[int]] = {}

@@ -11,7 +11,6 @@ May import: views, intexpr, captured, onnx_convert (types), numpy.  To add an op
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -21,12 +20,14 @@ from ..types import DType
 from . import views
 from .captured import Ref, RowRefused
 from .intexpr import IntExpr, floordiv, maximum, minimum, mod, product
-from .onnx_rewrite import REWRITES
+from .onnx_recurrent import RECURRENT
+from .onnx_rewrite import REWRITES, of_nothing
+from .onnx_windows import WINDOWS, pads_of
 
 if TYPE_CHECKING:
     from .onnx_convert import OnnxConverter, Tensor
 
-__all__ = ["CONTENT", "PREPARE", "REWRITE", "VIEWS"]
+__all__ = ["CONTENT", "PREPARE", "REWRITE", "VIEWS", "slices"]
 
 Args: TypeAlias = Mapping[str, Any]
 _Content: TypeAlias = "Callable[[OnnxConverter, Args], Any]"
@@ -95,7 +96,7 @@ def _concat_content(c: OnnxConverter, args: Args) -> Any:
 
 
 def _slice_content(c: OnnxConverter, args: Args) -> Any:
-    found = _slices(args)
+    found = slices(args)
     if found is None or any(isinstance(e, IntExpr) and e.value is None for s in found for e in s[1:3]):
         return None
     data = _array(args["data"])
@@ -270,7 +271,7 @@ def _expand(c: OnnxConverter, args: Args) -> list[Ref] | None:
     return [Ref(r.base, r.dtype, views.expand(r.layout, shape))]
 
 
-def _slices(args: Args) -> list[tuple[int, Any, Any, int]] | None:
+def slices(args: Args) -> list[tuple[int, Any, Any, int]] | None:
     """(axis, start, end, step) of a Slice of any opset."""
     starts, ends = _numbers(args["starts"]), _numbers(args["ends"])
     if starts is None or ends is None:
@@ -283,7 +284,7 @@ def _slices(args: Args) -> list[tuple[int, Any, Any, int]] | None:
 
 
 def _slice(c: OnnxConverter, args: Args) -> list[Ref] | None:
-    found = _slices(args)
+    found = slices(args)
     if found is None or any(step < 1 for *_, step in found):
         return None
     r = c.ref(args["data"])
@@ -408,7 +409,7 @@ def _windows(c: OnnxConverter, args: Args) -> dict[str, Any]:
     out = dict(args)
     out["strides"] = args["strides"] or (1,) * n
     out["dilations"] = args.get("dilations") or (1,) * n
-    pads = _pads(args, n)
+    pads = pads_of(args, n)
     if pads[:n] != pads[n:]:
         raise RowRefused(f"pads {pads} are not the same before and after")
     out["pads"] = pads[:n]
@@ -416,28 +417,6 @@ def _windows(c: OnnxConverter, args: Args) -> dict[str, Any]:
     if "group" in args:
         out["kernel_shape"] = None
     return out
-
-
-def _pads(args: Args, n: int) -> tuple[int, ...]:
-    """Pads before and after, `auto_pad` worked out for extents that are known."""
-    mode = args.get("auto_pad") or "NOTSET"
-    if mode == "VALID":
-        return (0,) * (2 * n)
-    if mode == "NOTSET":
-        return tuple(args["pads"] or (0,) * (2 * n))
-    x = _input(args)
-    kernel = args["kernel_shape"] or tuple(e.value for e in args["W"].shape[2:])
-    before, after = [], []
-    for k in range(n):
-        size = x.shape[2 + k].value
-        if size is None:
-            raise RowRefused(f"auto_pad {mode} of an extent that varies")
-        stride, dilation = (args["strides"] or (1,) * n)[k], (args.get("dilations") or (1,) * n)[k]
-        total = max((-(-size // stride) - 1) * stride + (kernel[k] - 1) * dilation + 1 - size, 0)
-        small, large = total // 2, total - total // 2
-        before.append(small if mode == "SAME_UPPER" else large)
-        after.append(large if mode == "SAME_UPPER" else small)
-    return (*before, *after)
 
 
 def _pool(c: OnnxConverter, args: Args) -> dict[str, Any]:
@@ -762,21 +741,18 @@ def _mean(c: OnnxConverter, node: Any, args: Args) -> list[Any] | None:
 
 
 def _padded(c: OnnxConverter, node: Any, args: Args) -> list[Any] | None:
-    """A window operator whose pads differ before and after: padded first."""
+    """A convolution whose pads differ before and after: padded first."""
     n = _spatial(args)
-    pads = _pads(args, n)
+    pads = pads_of(args, n)
     if pads[:n] == pads[n:]:
         return None
     x = _input(args)
-    value = -math.inf if node.op_type == "MaxPool" else 0.0
-    if node.op_type == "AveragePool" and not args.get("count_include_pad"):
-        return None
     to = f"{node.output[0]}/padded"
     whole = [0, 0, *pads[:n], 0, 0, *pads[n:]]
     if c.opset < 11:
-        first = _node(c, "Pad", [node.input[0]], [to], pads=whole, value=value)
+        first = _node(c, "Pad", [node.input[0]], [to], pads=whole)
     else:
-        zero = c.put(node, "value", np.array(value, _numpy(x)))
+        zero = c.put(node, "value", np.array(0, _numpy(x)))
         first = _node(c, "Pad", [node.input[0], c.put(node, "pads", np.array(whole)), zero], [to])
     own = c.onnx.NodeProto()
     own.CopyFrom(node)
@@ -896,7 +872,9 @@ def _wrapped(c: OnnxConverter, node: Any, args: Args) -> list[Any] | None:
 
 
 def _reduce_nothing(c: OnnxConverter, node: Any, args: Args) -> list[Any] | None:
-    """No axes at all where that means none; several axes of a product one after the other."""
+    """No axes at all where that means none; several axes of a product one after the other; the largest of nothing."""
+    if node.op_type in ("ReduceMax", "ReduceMin") and (made := of_nothing(c, node, args)) is not None:
+        return made
     axes = _axes(args)
     if not axes and args.get("noop_with_empty_axes"):
         inner = {"ReduceSumSquare": "Mul", "ReduceL1": "Abs", "ReduceL2": "Abs"}.get(node.op_type, "Identity")
@@ -960,7 +938,6 @@ def _flat_softmax(c: OnnxConverter, node: Any, args: Args) -> list[Any] | None:
 
 #: operators as other nodes; an empty list: what it gives was given already
 REWRITE: Mapping[str, _Rewrite] = {
-    "AveragePool": _padded,
     "CastLike": _cast_like,
     "Conv": _padded,
     "Gather": _gather,
@@ -971,7 +948,6 @@ REWRITE: Mapping[str, _Rewrite] = {
     "LogSoftmax": _flat_softmax,
     "MatMul": _matmul,
     "Max": _chain("Max"),
-    "MaxPool": _padded,
     "Mean": _mean,
     "Min": _chain("Min"),
     "ReduceLogSum": _log_sum,
@@ -984,5 +960,7 @@ REWRITE: Mapping[str, _Rewrite] = {
         f"Reduce{n}": _reduce_nothing
         for n in ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSumExp", "SumSquare")
     },
+    **RECURRENT,
     **REWRITES,
+    **WINDOWS,
 }

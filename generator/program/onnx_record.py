@@ -264,7 +264,13 @@ _DISTURB: Mapping[str, Callable[[Any, Any], Any]] = {"1 %": _off, "bf16": _half}
 
 
 def _outputs(p: Program, env: Mapping[str, Any]) -> dict[str, Any]:
-    return {b.name: np.asarray(env[b.name]) for b in p.outputs}
+    """By name; of a sequence, which only the file's own graph has whole, each tensor."""
+
+    def one(name: str) -> Any:
+        owner, _, k = name.rpartition(".")
+        return np.asarray(env[name] if name in env else env[owner][int(k)])
+
+    return {b.name: one(b.name) for b in p.outputs}
 
 
 def _wide(inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -308,14 +314,15 @@ def _sizes(p: Program, k: int) -> list[dict[str, int]]:
 def values(
     captured: OnnxCapture, sizes: Mapping[str, int], inputs: Mapping[str, Any], env: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Every value of the program by id, as the reference computes it: calls from the flat graph, views from bases."""
-    p, names = captured.program, captured.names
+    """The values of the program by id, as the reference computes them: calls from the flat graph, views from bases.
+    What is computed on the way to a node's result has no name there, and is left out."""
+    p, names, turned = captured.program, captured.names, captured.turned
     given = {b.value: inputs[b.name] for b in p.inputs}
     given |= {b.value: captured.tensors[b.name] for b in (*p.weights, *p.constants)}
 
     def call(node: Call, found: dict[str, Any], symbols: dict[str, int]) -> dict[str, Any]:
         if node.op in ("contiguous", "cast"):
-            return moved(p, node, found)
+            return moved(p, node, found) if node.inputs[0] in found else {}
         out = {}
         for o in node.out:
             if o is None:
@@ -324,7 +331,11 @@ def values(
                 number = captured.filled[o].evaluate(symbols)
                 out[o] = np.full((1,), number, numpy_dtype(p.values[o].dtype))
                 continue
+            if o not in names:  # computed on the way to what a node gives
+                continue
             array = np.asarray(env[names[o]])
+            if o in turned:
+                array = array.transpose(turned[o])
             known = array.ndim == p.values[o].rank
             out[o] = array if known else array.reshape([e.evaluate(symbols) for e in p.values[o].shape])
         return out

@@ -15,13 +15,26 @@ from .run import ONNX_PARTS, merged, totals
 pytestmark = pytest.mark.conformance
 
 #: Of the cases whose types we have, at least this share passes; what fails or is refused is printed (`pytest -rP`).
-AT_LEAST = 0.8
+AT_LEAST = 0.97
 
 BY_DAY = (
     "test_argmax_default_axis_example_select_last_index",
+    "test_basic_deform_conv_with_padding",
+    "test_dft_irfft",
+    "test_einsum_batch_diagonal",
+    "test_flexattention_gqa",
+    "test_gru_seq_length",
     "test_hardmax_axis_1",
+    "test_loop16_seq_none",
+    "test_lstm_with_peepholes",
+    "test_nonmaxsuppression_two_classes",
     "test_quantizelinear_axis",
     "test_resize_downsample_sizes_linear_antialias",
+    "test_resize_tf_crop_and_resize_extrapolation_value",
+    "test_roialign_aligned_true",
+    "test_scan9_sum",
+    "test_scatternd_max",
+    "test_unique_not_sorted_without_axis",
 )
 
 
