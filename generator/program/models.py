@@ -414,7 +414,8 @@ def _by_itself(model_type: str, seed: int) -> Model:
     ] or parts.classes(config_class)
     reasons: list[str] = []  # why none was built, and what those that were built said of their inputs
     ran: list[str] = []
-    lacking: list[tuple[str, str]] = []
+    lacking: list[str] = []
+    replaced: list[str] = []  # libraries whose backbones another stood in for
     large: list[tuple[int, Mapping[str, Any], tuple[str, Any]]] = []
     tries = ((kwargs, c) for kwargs in attempts(config_class, Sizes()) for c in classes)
     again: list[_Try] = []  # with what a model missed when it ran
@@ -423,7 +424,8 @@ def _by_itself(model_type: str, seed: int) -> Model:
         try:
             try:
                 kwargs, config, count = _configured(config_class, kwargs, model_class)
-            except ImportError:  # a backbone of another package: a plain one of transformers stands in
+            except ImportError as e:  # a backbone of another package: a plain one of transformers stands in
+                replaced += _libraries(e)
                 kwargs = {**kwargs, "backbone_config": _plain_backbone(transformers)}
                 config = config_class(**copy.deepcopy(kwargs))
                 count = _count(model_class, config)
@@ -436,7 +438,7 @@ def _by_itself(model_type: str, seed: int) -> Model:
             inputs = _accepted(module, seed, ran, wishes)
         except Exception as e:
             if isinstance(e, ImportError):
-                lacking += re.findall(r"requires the (\S+) library|No module named '([\w.]+)'", str(e))
+                lacking += _libraries(e)
             reasons.append(f"{model_class.__name__}: {_line(e)}")
             continue
         if inputs is None:
@@ -474,8 +476,8 @@ def _by_itself(model_type: str, seed: int) -> Model:
             fixed=fixed,
             plain=None if given else plain,
         )
-    if lacking:
-        needed = ", ".join(dict.fromkeys(a or b for a, b in lacking))
+    if lacking or replaced:
+        needed = ", ".join(dict.fromkeys(lacking + replaced))
         raise TargetError(
             f"`{model_type}` needs {needed}, which is not installed", hint="install it, then try again"
         )
@@ -493,6 +495,13 @@ def _by_itself(model_type: str, seed: int) -> Model:
         f"no tiny `{model_type}` could be built and run: {ran[0] if ran else reasons[0]}",
         hint="write a file.py:function that returns (module, args, kwargs)",
     )
+
+
+def _libraries(error: ImportError) -> list[str]:
+    """The libraries that it asks for."""
+    return [
+        a or b for a, b in re.findall(r"requires the (\S+) library|No module named '([\w.]+)'", str(error))
+    ]
 
 
 def _refusal(config_class: Any) -> str:

@@ -456,3 +456,9 @@ def test_a_width_is_read_from_what_a_product_said_of_it() -> None:
 
     taken = _mended(take, {"ids": torch.ones(2, 3, dtype=torch.int64), "x": torch.ones(2, 3, 8)})
     assert taken["x"].shape == (2, 3, 12)
+
+
+def test_a_library_that_is_asked_for_is_named() -> None:
+    said = "TimmBackbone requires the timm library but it was not found in your environment."
+    assert models._libraries(ImportError(said)) == ["timm"]
+    assert models._libraries(ImportError("No module named 'natten.functional'")) == ["natten.functional"]
