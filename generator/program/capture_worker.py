@@ -129,7 +129,7 @@ def work(
         inputs.append(tensors)
         first64 = out64 if k == 0 else first64
     if sensitive and inputs:
-        found = clock("sensitivity", lambda: _sensitivity(model, captured, inputs[0], first64, seed))
+        found = clock("sensitivity", lambda: _sensitivity(model, captured, inputs, first64, seed))
         facts["sensitivity"] = found
         for k, tensors in enumerate(inputs if found["observed"] else ()):
             wide = clock("reference", partial(records.values, captured, tensors, DType.F64))
@@ -275,13 +275,13 @@ def _record(
 
 
 def _sensitivity(
-    model: models.Model, captured: Capture, inputs: Any, out64: Any, seed: int
+    model: models.Model, captured: Capture, inputs: Sequence[Any], out64: Any, seed: int
 ) -> dict[str, Any]:
     """Of the model's own weights when they are ours, else of enlarged ones: the program is the same."""
     tensors = None
     if not model.meta.get("rescaled"):
-        tensors, out64 = records.enlarged(model, captured, inputs, seed)
-    found = records.sensitivity(captured, inputs, out64, tensors=tensors, seed=seed)
+        tensors, out64 = records.enlarged(model, captured, inputs[0], seed)
+    found = records.sensitivity(captured, inputs[0], out64, tensors=tensors, seed=seed, further=inputs[1:])
     return {
         "detected": found.detected,
         "total": found.total,

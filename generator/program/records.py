@@ -474,12 +474,14 @@ def sensitivity(
     *,
     tensors: Tensors | None = None,
     seed: int = 0,
+    further: Sequence[Tensors] = (),
 ) -> Sensitivity:
     """Disturb each call that computes floats, one at a time, and see whether the outputs tell.
 
     A disturbance that changes nothing (bf16 of values that bf16 has) does not count, nor does a call whose floats end
     in integers or comparisons (`reaching`).  `outputs64`: the f64 outputs;
-    None takes them from the exported graph in f64.  Where the outputs tell of too few, inner values are observed.
+    None takes them from the exported graph in f64.  Where the outputs tell of too few, inner values are observed;
+    `further`: inputs of the other records that they will be compared at.
     """
     torch = compat.require_torch()
     graph = _Graph(captured, inputs, None, tensors)
@@ -523,7 +525,13 @@ def sensitivity(
         wide = _Graph(captured, inputs, DType.F64, tensors)
         wide.run()
     if wide is not None:
-        missed, observed = _observe(missed, total, base, wide.env, captured.origins)
+        pairs = [(base, wide.env)]
+        for given in further if len(missed) > (1 - SENSITIVE) * total else ():
+            both = [_Graph(captured, given, dtype, tensors) for dtype in (None, DType.F64)]
+            for g in both:
+                g.run()
+            pairs.append((both[0].env, both[1].env))
+        missed, observed = _observe(missed, total, pairs, captured.origins)
     left = tuple((m.call.id, m.kind, m.ratio) for m in missed)
     return Sensitivity(total - len(missed), total, left, observed, by_outputs, nodes)
 
@@ -539,27 +547,29 @@ class _Missed:
     changed: Any
 
 
+#: An error that eager makes so many times larger at one record than at another is luck at one of them.
+_LUCK = 8.0
+
+
 def _observe(
     missed: list[_Missed],
     total: int,
-    base: Mapping[str, Any],
-    wide: Mapping[str, Any],
+    runs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]],
     origins: Mapping[str, Origin],
 ) -> tuple[list[_Missed], tuple[str, ...]]:
     """Inner values to compare beside the outputs, until enough is seen: (what is still missed, values by id).
+    `runs`: results by node in f32 and in f64, of each record; the first is what was disturbed.
 
     A shift that a softmax takes out again, a scale in front of a norm, a tensor of which a part is taken: no weights
-    make an output tell of them.  The largest come first, for the error of a few numbers is a matter of luck."""
+    make an output tell of them.  The largest come first, for the error of a few numbers is a matter of luck; last
+    those for which it was: eager's own error, which the bound is made of, is another one at each record."""
     observed: list[str] = []
-
-    def first(x: Any) -> Any:
-        return x[0] if isinstance(x, list | tuple) else x
-
-    for id in dict.fromkeys(m.call.id for m in sorted(missed, key=lambda m: -m.changed.numel())):
+    nodes = {m.call.id: (m.node, m.changed.numel()) for m in missed}
+    for id in sorted(nodes, key=lambda id: (_lucky(nodes[id][0], runs), -nodes[id][1])):
         if len(missed) <= (1 - SENSITIVE) * total:
             break
         mine = [m for m in missed if m.call.id == id]
-        f32, f64 = first(base[mine[0].node]), first(wide[mine[0].node])
+        f32, f64 = (_first(env[mine[0].node]) for env in runs[0])
         if f32.shape != f64.shape:
             continue
         limit = bound(f32, f64)
@@ -571,6 +581,21 @@ def _observe(
             observed.append(value)
             missed = [m for m in missed if m not in told]
     return missed, tuple(observed)
+
+
+def _lucky(node: str, runs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> bool:
+    """Whether eager's own error of a node's result, over its largest number, differs much from record to record."""
+    own = []
+    for f32, f64 in ((_first(a[node]), _first(b[node])) for a, b in runs):
+        if f32.shape != f64.shape:
+            return True
+        size = float(f64.abs().nan_to_num(0.0, 0.0, 0.0).max()) if f64.numel() else 0.0
+        own.append(max(_error(f32, f64) / size, DType.F32.u) if size else DType.F32.u)
+    return max(own) > _LUCK * min(own)
+
+
+def _first(x: Any) -> Any:
+    return x[0] if isinstance(x, list | tuple) else x
 
 
 class _Rerun:

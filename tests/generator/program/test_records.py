@@ -183,6 +183,29 @@ def test_what_no_output_tells_of_is_observed(everything: Any) -> None:
     assert (few.observed, few.total) == (got.observed, got.total)
 
 
+def test_an_inner_value_whose_error_is_luck_at_one_record_is_observed_last() -> None:
+    right = torch.ones(4, dtype=torch.float64)
+
+    def run(error: float) -> tuple[dict[str, Any], dict[str, Any]]:
+        return {"n": (right + error).float()}, {"n": right}
+
+    assert not records._lucky("n", [run(1e-6), run(3e-6)])
+    assert records._lucky("n", [run(1e-5), run(1e-7)])
+    assert not records._lucky("n", [run(0.0), run(1e-7)])  # within a few units all are alike
+    assert not records._lucky("n", [run(1e-6)])
+
+
+def test_observed_values_are_chosen_with_the_other_records(everything: Any) -> None:
+    class Chosen(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return torch.stack([x.cos(), x.sin() * 3])[0]
+
+    c = capture(Chosen(), (torch.randn(5, 8),), {}, everything, name="c", source="test")
+    one, other = ({n: torch.randn(5, 8) for n in (b.name for b in c.program.inputs)} for _ in range(2))
+    got = records.sensitivity(c, one, further=[other])
+    assert got.observed == records.sensitivity(c, one).observed and got.rate >= records.SENSITIVE
+
+
 def test_nothing_inner_is_observed_where_the_outputs_tell(net: tuple[Any, Capture]) -> None:
     model, c = net
     assert records.sensitivity(c, records.input_tensors(c, model.args, {})).observed == ()
