@@ -882,7 +882,7 @@ class _Tried:
             ]
         if found := _ORDERED.search(text):
             return [
-                dict(inputs) | {name: x.transpose(1, 2).reshape(x.shape[0], x.shape[2], side, -1)}
+                dict(inputs) | {name: x.mT.reshape(x.shape[0], x.shape[2], side, side).contiguous()}
                 for name, x in reversed(list(inputs.items()))
                 if (int(found[1]), int(found[2]), x.dim()) == (3, 4, 3)
                 and (side := math.isqrt(x.shape[1])) ** 2 == x.shape[1]

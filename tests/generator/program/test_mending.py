@@ -223,4 +223,5 @@ def test_features_that_are_permuted_as_a_picture_become_one() -> None:
             return torch.permute(input_values, (0, 2, 3, 1))
 
     inputs = models._accepted(Quantizer(), 0, [], [])
-    assert inputs is not None and inputs["input_values"].dim() == 4
+    assert inputs is not None
+    assert inputs["input_values"].dim() == 4 and inputs["input_values"].is_contiguous()
