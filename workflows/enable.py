@@ -9,6 +9,7 @@
     half         the same in bf16, beside PyTorch's own bf16                                  L3
     decoding     token by token with a key/value cache, where the model writes text           L4
     training     differentiated: gradients of all weights, ten steps of AdamW                 L5
+    fast         measured against torch.compile, by turns; only where it is asked for         L6
 
 What fails after parity leaves L2 as it is.
 The attempt is appended to the records (records.py), failures too.  Machine's faults are no attempt.
@@ -70,9 +71,12 @@ STAGES = (
     "half",
     "decoding",
     "training",
+    "fast",
 )
+#: The stage that an attempt ends after, unless it is told otherwise: torch.compile takes longer than all before it.
+LAST = "training"
 #: The stages after parity, and the level that each decides.
-FURTHER = {"half": "L3", "decoding": "L4", "training": "L5"}
+FURTHER = {"half": "L3", "decoding": "L4", "training": "L5", "fast": "L6"}
 #: Seconds that a model's own code gets to be captured in.
 CAPTURE_LIMIT = 600.0
 _LATER = f"{UNMEASURED} by this version"
@@ -80,6 +84,8 @@ _LATER = f"{UNMEASURED} by this version"
 _SEEN = ("detected", "total", "by_outputs")
 #: Of a comparison: the largest error, the bound on it, and eager's own error.
 _ERROR = ("max", "bound", "eager")
+#: Of a measurement against torch.compile: its time over ours, median and spread, and the same of eager's.
+_RATIO = ("verdict", "ratio", "p10", "p90", "eager")
 
 
 class EnableError(JudgedError):
@@ -160,6 +166,7 @@ class Result:
     half: dict[str, float] = field(default_factory=dict)
     decoding: dict[str, Any] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
+    fast: dict[str, Any] = field(default_factory=dict)
     sensitivity: dict[str, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     hashes: dict[str, str] = field(default_factory=dict)
@@ -209,6 +216,7 @@ class Result:
                 "error": {k: _finite(self.training.get("error", {}).get(k)) for k in _ERROR},
                 "losses": {k: _finite(self.training.get("losses", {}).get(k)) for k in _ERROR},
             },
+            "fast": {k: self.fast.get(k) for k in _RATIO},
             "sensitivity": {k: self.sensitivity.get(k) for k in _SEEN}
             | {"observed": len(self.sensitivity.get("observed", ()))},
             "seconds": {k: round(v, 3) for k, v in self.seconds.items()},
@@ -286,7 +294,7 @@ class _Run:
         seed: int,
         progress: Progress,
         trial: Trial | None = None,
-        until: str = STAGES[-1],
+        until: str = LAST,
     ) -> None:
         self.bench, self.target, self.work, self.out, self.seed, self.progress = (
             bench,
@@ -339,6 +347,7 @@ class _Run:
             self.half,
             self.decoding,
             self.training,
+            self.fast,
         )
         try:
             for name, step in zip(STAGES, steps, strict=True):
@@ -673,6 +682,31 @@ class _Run:
             " of at most {losses[bound]:.3g}".format(**r.training)
         )
 
+    def fast(self) -> None:
+        self.further("fast", self.measured)
+
+    def measured(self) -> str:
+        """The fused program against torch.compile of the module, by turns (`opwright bench --model`)."""
+        from .bench import starting
+        from .measuring.models import ModelRow, measure_model
+        from .measuring.rows import Plan
+        from .measuring.sides import Sides
+
+        assert self.folder is not None
+        r, rival = self.result, "inductor"
+        plan = Plan((rival, "torch"), seed=self.seed, report=lambda what: self.progress.step(f"fast: {what}"))
+        row = ModelRow(r.architecture, self.target, r.dtype, self.folder)
+        with Sides(plan.vs, starting(self.bench, plan, ())) as sides:
+            found = measure_model(row, self.bench, self.progress, sides, plan, None)
+        said = found["rivals"][rival]
+        r.levels["L6"] = said.get("verdict") == "faster"
+        if said.get("ratio") is None:
+            return f"torch.compile was not measured: {said.get('missing', 'no reason given')}"
+        r.fast = {k: said[k] for k in _RATIO[:-1]} | {"eager": found["rivals"]["torch"].get("ratio")}
+        beside = f", {r.fast['eager']:.2f} times of eager's" if r.fast["eager"] is not None else ""
+        times = "{ratio:.2f} ({p10:.2f} to {p90:.2f})".format(**r.fast)
+        return f"{said['verdict']}: torch.compile takes {times} times of ours{beside}"
+
     def half(self) -> None:
         self.further("half", self.halved)
 
@@ -818,7 +852,7 @@ def enable_target(
     keep_work: Path | None = None,
     trial: Trial | None = None,
     timeout: float = CAPTURE_LIMIT,
-    until: str = STAGES[-1],
+    until: str = LAST,
     trust: bool = False,
 ) -> Result:
     """One attempt; its outcome.  Raises only for a target that is none, and what the machine lacks."""
@@ -884,7 +918,7 @@ def print_result(r: Result) -> None:
     held = r.level or "nothing"
     total = sum(r.seconds.values())
     console.say(f"{r.architecture} on {r.target} in {r.dtype}: {held} held, {total:.1f} s")
-    for name in LEVELS[:6]:
+    for name in LEVELS:
         why = r.reasons.get(name, "")
         if r.levels[name] is False or (r.levels[name] is None and why and not why.startswith(UNMEASURED)):
             console.say(f"  {name}: {r.reasons.get(name, 'not held')}")
@@ -936,7 +970,7 @@ def _short(path: Path) -> str:
 @click.option(
     "--until",
     type=click.Choice(STAGES),
-    default=STAGES[-1],
+    default=LAST,
     show_default=True,
     help="The stage to end after.",
 )

@@ -55,6 +55,7 @@ STAGE_WORDS = {
     "half": "the same in bf16",
     "decoding": "the same text, with a cache",
     "training": "gradients and steps of AdamW",
+    "fast": "measure against torch.compile",
 }
 
 

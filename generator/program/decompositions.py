@@ -192,7 +192,14 @@ def _fake_quantised(torch: Any, x: Any, scale: float, zero: int, low: int, high:
     """By the reciprocal of the scale in f32, as PyTorch's kernel."""
     inverse = 1 / torch.full((), scale, dtype=torch.float32)
     q = torch.round(x * inverse) + zero
-    return (q.clamp(low, high) - zero) * scale, (q >= low) & (q <= high)
+    return _straight_through(torch, x, (q.clamp(low, high) - zero) * scale, (q >= low) & (q <= high))
+
+
+def _straight_through(torch: Any, x: Any, y: Any, inside: Any) -> tuple[Any, Any]:
+    """y, whose gradient is x's where that is inside.  Nothing is rounded: y is no further than half a step of the scale
+    from such an x, so that the difference of the two is exact (Sterbenz), or nothing."""
+    within = torch.where(inside, x, 0.0)
+    return within + (y - within).detach(), inside
 
 
 def _fake_quantised_channels(
@@ -202,7 +209,7 @@ def _fake_quantised_channels(
     shape[axis] = -1
     s, z = scale.reshape(shape), zero.reshape(shape)
     q = torch.round(x * (1 / s)) + z
-    return (q.clamp(low, high) - z) * s, (q >= low) & (q <= high)
+    return _straight_through(torch, x, (q.clamp(low, high) - z) * s, (q >= low) & (q <= high))
 
 
 def _triangle(torch: Any, far: Any) -> Any:

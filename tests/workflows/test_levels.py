@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 
 from opwright.generator.program.folder import write_tensors
+from opwright.workflows import enable
+from opwright.workflows.console import Progress
 from opwright.workflows.decoding import Decoded, judge_decoding
 from opwright.workflows.records import highest
 from opwright.workflows.training import Trained, judge_training
+from opwright.workflows.workbench import Workbench
 
 EXACT = np.array(
     [[[0.0, 9.0, 1.0], [5.0, 0.0, 4.0], [1.0, 2.0, 1.9999999]]]
@@ -102,3 +105,47 @@ def test_losses_may_part_by_the_rounding_of_what_they_add_up(tmp_path: Path) -> 
 def test_a_level_that_does_not_apply_stands_in_no_way(l4: bool | None, why: str, level: str) -> None:
     levels = {"L0": True, "L1": True, "L2": True, "L3": True, "L4": l4, "L5": True, "L6": None}
     assert highest(levels, {"L4": why} if why else {}) == level
+
+
+@pytest.mark.parametrize(
+    ("rival", "held", "said"),
+    [
+        (
+            {"verdict": "faster", "ratio": 2.0, "p10": 1.8, "p90": 2.25},
+            True,
+            "faster: torch.compile takes 2.00",
+        ),
+        (
+            {"verdict": "no verdict", "ratio": 1.1, "p10": 0.9, "p90": 1.4},
+            False,
+            "no verdict: torch.compile takes 1.10",
+        ),
+        ({"missing": "BackendCompilerFailed: no"}, False, "not measured: BackendCompilerFailed: no"),
+    ],
+)
+def test_fast_is_faster_than_torch_compile_by_a_verdict(
+    rival: dict[str, Any], held: bool, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def measured(row: Any, bench: Any, progress: Any, sides: Any, plan: Any, goals: Any) -> dict[str, Any]:
+        asked.append((row.target, row.folder, plan.vs))
+        return {"rivals": {"inductor": rival, "torch": {"ratio": 4.0}}}
+
+    monkeypatch.setattr("opwright.workflows.measuring.models.measure_model", measured)
+    run = enable._Run(Workbench.here(), "llama", tmp_path, None, 0, Progress(), until="fast")
+    run.folder = tmp_path
+    text = run.measured()
+    assert asked == [("llama", tmp_path, ("inductor", "torch"))]
+    assert run.result.levels["L6"] is held and said in text
+    face = run.result.to_json()["fast"]
+    assert face == {k: rival.get(k) for k in ("verdict", "ratio", "p10", "p90")} | {
+        "eager": 4.0 if "ratio" in rival else None
+    }
+
+
+def test_what_is_not_asked_for_is_not_measured(tmp_path: Path) -> None:
+    run = enable._Run(Workbench.here(), "llama", tmp_path, None, 0, Progress())
+    assert run.reaches("training") and not run.reaches("fast")
+    run.explain_unmeasured()
+    assert run.result.reasons["L6"] == "not measured: ended after training"

@@ -155,6 +155,33 @@ def test_windows_with_a_divisor_and_quantisation_are_torch_s() -> None:
         torch.testing.assert_close(got, whole)
 
 
+def test_gradients_pass_straight_through_what_is_within_the_range_of_a_quantisation() -> None:
+    from opwright.generator.program import decompositions as d
+
+    x = torch.tensor([-3.0, -0.8, -0.01, 0.0, 0.004, 0.7, float("inf"), float("nan")])
+    scale, zero = torch.tensor([0.03]), torch.tensor([2], dtype=torch.int32)
+
+    def of(f: Any, *args: Any) -> tuple[Any, Any]:
+        given = x.clone().requires_grad_()
+        y = f(given, *args)
+        y = y[0] if isinstance(y, tuple) else y
+        y[:7].sum().backward()
+        return y.detach(), given.grad
+
+    for ours, theirs in (
+        (
+            of(lambda t: d._fake_quantised(torch, t, 0.07, 3, -8, 7)),
+            of(torch.fake_quantize_per_tensor_affine, 0.07, 3, -8, 7),
+        ),
+        (
+            of(lambda t: d._fake_quantised_channels(torch, t[None], scale, zero, 0, -30, 30)[0][0]),
+            of(lambda t: torch.fake_quantize_per_channel_affine(t[None], scale, zero, 0, -30, 30)[0]),
+        ),
+    ):
+        for mine, other in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(mine, other, rtol=0, atol=0, equal_nan=True)
+
+
 class Matrices(torch.nn.Module):  # type: ignore[misc]
     def forward(self, x: Any, lengths: Any, labels: Any) -> Any:
         fn = torch.nn.functional
