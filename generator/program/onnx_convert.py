@@ -32,8 +32,8 @@ from .build import Builder
 from .captured import CaptureError, Ref, RowRefused, Site
 from .convert import order_of, prune
 from .folder import numpy_dtype
-from .intexpr import IntExpr
-from .ir import Arg, AttrValue, Binding, Call, Program, ScalarArg, Symbol
+from .intexpr import IntExpr, product
+from .ir import Arg, Assert, AttrValue, Binding, Call, Cond, Program, Read, ScalarArg, Symbol, Value
 from .models import TargetError
 from .onnx_control import CONTROL, reads, renamed
 from .onnx_model import Reference, dtype_of, numpy_of, onnx_of, opset_of, require_onnx
@@ -42,6 +42,8 @@ __all__ = ["OnnxCapture", "OnnxConverter", "Tensor"]
 
 #: Elements up to which what constants give is computed here, and contents are followed.
 _FOLD, _FOLLOW = 1 << 22, 1 << 10
+#: Elements of a list that are read one by one when the program runs.
+_READ = 16
 
 
 @dataclass
@@ -104,6 +106,7 @@ class OnnxConverter(Builder):
         self.value_names: dict[str, str] = {}
         self.turned: dict[str, tuple[int, ...]] = {}
         self.filled: dict[str, IntExpr] = {}
+        self.registers: dict[str, list[IntExpr]] = {}  # elements that are read when the program runs
         self.sequences: dict[str, tuple[str, ...]] = {}  # the names of their tensors
         self.absent: set[str] = {""}  # optionals that hold nothing
         self.names: dict[str, list[str]] = {}  # of what the model returns, the names of its tensors
@@ -617,15 +620,15 @@ class OnnxConverter(Builder):
         if key not in self.made or why:
             ids: list[str | None] = []
             name = self.call_id(op)
+            flat = [y for v in attrs.values() for y in (v if isinstance(v, tuple) else (v,))]
+            size = self.told if self.of_data(*flat) else self.symbol
             for k in order:
                 if not 0 <= k < len(node.output) or not node.output[k]:
                     ids.append(None)
                     continue
                 dtype, dims = found[k]
                 id = self.fresh("v")
-                shape = tuple(
-                    IntExpr.of(self.symbol(id, axis)) if d is None else d for axis, d in enumerate(dims)
-                )
+                shape = tuple(IntExpr.of(size(id, axis)) if d is None else d for axis, d in enumerate(dims))
                 ids.append(self.tensor(id, dtype, shape))
                 self.value_names[id] = node.output[k]
             self.nodes.append(Call(name, op, inputs, attrs, tuple(ids), str(self.site), self.overload, why))
@@ -683,6 +686,33 @@ class OnnxConverter(Builder):
         return out
 
     # ---- for onnx_ops
+
+    def elements(self, x: Tensor) -> list[Any]:
+        """The elements of a list of extents, places or counts: numbers, expressions, or registers that are read when
+        the program runs, of which nothing is known."""
+        if x.content is not None:
+            return [e.item() if hasattr(e, "item") else e for e in x.content.reshape(-1)]
+        size = product(x.shape).value
+        if x.rank > 1 or size is None or size > _READ or x.dtype not in (DType.I32, DType.I64):
+            raise RowRefused(f"`{x.name}` is known only when the model runs")
+        if x.name not in self.registers:
+            r = self.ref(x)
+            found = []
+            for k in range(size):
+                layout = views.select(r.layout, 0, IntExpr.of(k)) if x.rank else r.layout
+                id = self.fresh("n")
+                self.values[id] = Value(id, DType.I64, kind="scalar")
+                self.nodes.append(Read(self.materialise(Ref(r.base, r.dtype, layout)), id))
+                found.append(IntExpr.of(id))
+            self.registers[x.name] = found
+        return list(self.registers[x.name])
+
+    def of_data(self, *xs: Any) -> bool:
+        """Whether expressions depend on what is read when the program runs."""
+        return any(isinstance(e, IntExpr) and not e.names() <= self.symbols.keys() for e in xs)
+
+    def demand(self, cond: Cond, message: str) -> None:
+        self.nodes.append(Assert(cond, f"{self.site}: {message}"))
 
     def temporary(self, node: Any, what: str) -> str:
         """A name for a tensor inside of what a node is rewritten into."""

@@ -19,6 +19,7 @@ import numpy as np
 from ..types import DType
 from . import views
 from .captured import Ref, RowRefused
+from .expand import ProgramDoor
 from .intexpr import IntExpr, floordiv, maximum, minimum, mod, product
 from .onnx_recurrent import RECURRENT
 from .onnx_rewrite import REWRITES, of_nothing
@@ -52,6 +53,16 @@ def _numbers(x: Any) -> list[Any] | None:
 
 def _extents(x: Any) -> list[IntExpr] | None:
     found = _numbers(x)
+    return None if found is None else [IntExpr.of(e) for e in found]
+
+
+def _elements(c: OnnxConverter, x: Any) -> list[Any] | None:
+    """As `_numbers`, and what only the run can tell is read then."""
+    return c.elements(x) if hasattr(x, "content") and x is not None else _numbers(x)
+
+
+def _extents_of(c: OnnxConverter, x: Any) -> list[IntExpr] | None:
+    found = _elements(c, x)
     return None if found is None else [IntExpr.of(e) for e in found]
 
 
@@ -220,7 +231,7 @@ def _dropout(c: OnnxConverter, args: Args) -> list[Ref] | None:
 
 
 def _reshape(c: OnnxConverter, args: Args) -> list[Ref] | None:
-    x, wanted = args["data"], _extents(args["shape"])
+    x, wanted = args["data"], _extents_of(c, args["shape"])
     if wanted is None:
         return None
     shape = [x.shape[k] if e.value == 0 and not args.get("allowzero") else e for k, e in enumerate(wanted)]
@@ -228,6 +239,11 @@ def _reshape(c: OnnxConverter, args: Args) -> list[Ref] | None:
         rest = product(e for e in shape if e.value != -1)
         left = floordiv(product(x.shape), rest) if rest.value != 0 else IntExpr.of(0)
         shape = [left if e.value == -1 else e for e in shape]
+    if c.of_data(*wanted):
+        for e in wanted:
+            if c.of_data(e):
+                c.demand(("ge", e, IntExpr.of(1)), "an extent that the run tells is at least 1")
+        c.demand(("eq", product(shape), product(x.shape)), "a reshape keeps the number of elements")
     return [c.reshape(c.ref(x), shape)]
 
 
@@ -260,20 +276,33 @@ def _squeeze(c: OnnxConverter, args: Args) -> list[Ref] | None:
 
 
 def _expand(c: OnnxConverter, args: Args) -> list[Ref] | None:
-    x, wanted = args["input"], _extents(args["shape"])
+    x, wanted = args["input"], _extents_of(c, args["shape"])
     if wanted is None:
         return None
     rank = max(x.rank, len(wanted))
     own = [IntExpr.of(1)] * (rank - x.rank) + list(x.shape)
     other = [IntExpr.of(1)] * (rank - len(wanted)) + wanted
-    shape = [a if b.value == 1 else b for a, b in zip(own, other, strict=True)]
+    shape = [_joined(c, a, b) for a, b in zip(own, other, strict=True)]
     r = c.ref(x)
     return [Ref(r.base, r.dtype, views.expand(r.layout, shape))]
 
 
-def slices(args: Args) -> list[tuple[int, Any, Any, int]] | None:
-    """(axis, start, end, step) of a Slice of any opset."""
-    starts, ends = _numbers(args["starts"]), _numbers(args["ends"])
+def _joined(c: OnnxConverter, own: IntExpr, other: IntExpr) -> IntExpr:
+    """The extent that two have together, the other one maybe known only when the program runs."""
+    if not c.of_data(other):
+        return own if other.value == 1 else other
+    if own.value is None:
+        raise RowRefused(f"{own} and an extent that only the run can tell")
+    if own.value == 1:
+        c.demand(("ge", other, IntExpr.of(0)), "an extent is not below 0")
+        return other
+    c.demand(("or", ("eq", other, own), ("eq", other, IntExpr.of(1))), f"{own} is expanded to itself alone")
+    return own
+
+
+def slices(args: Args, c: OnnxConverter | None = None) -> list[tuple[int, Any, Any, int]] | None:
+    """(axis, start, end, step) of a Slice of any opset.  With a converter, what only the run can tell is read then."""
+    starts, ends = (_numbers(args[n]) if c is None else _elements(c, args[n]) for n in ("starts", "ends"))
     if starts is None or ends is None:
         return None
     rank = args["data"].rank
@@ -284,14 +313,27 @@ def slices(args: Args) -> list[tuple[int, Any, Any, int]] | None:
 
 
 def _slice(c: OnnxConverter, args: Args) -> list[Ref] | None:
-    found = slices(args)
+    found = slices(args, c)
     if found is None or any(step < 1 for *_, step in found):
         return None
     r = c.ref(args["data"])
     layout = r.layout
     for axis, start, end, step in found:
-        layout = views.slice_dim(layout, axis, IntExpr.of(start), IntExpr.of(end), step)
+        ends = [_place(c, IntExpr.of(e), layout.shape[axis]) for e in (start, end)]
+        layout = views.slice_dim(layout, axis, ends[0], ends[1], step)
     return [Ref(r.base, r.dtype, layout)]
+
+
+def _place(c: OnnxConverter, e: IntExpr, n: IntExpr) -> IntExpr:
+    """An end of a slice, which may count from the end of the axis where its sign is not known."""
+    if e.value is not None:
+        return e
+    low, high = ProgramDoor(c).bounds(e)  # type: ignore[arg-type]
+    if low is not None and low >= 0:
+        return e
+    zero = IntExpr.of(0)
+    below = maximum(minimum(e, zero), IntExpr.of(-1))  # -1 or 0
+    return minimum(maximum(e + n if high is not None and high < 0 else e - n * below, zero), n)
 
 
 def _split(c: OnnxConverter, args: Args) -> list[Ref] | None:
@@ -388,7 +430,7 @@ def _arg_extreme(c: OnnxConverter, args: Args) -> dict[str, Any]:
 
 
 def _top_k(c: OnnxConverter, args: Args) -> dict[str, Any]:
-    k = _numbers(args["K"]) if not isinstance(args.get("k"), int) else [args["k"]]
+    k = _elements(c, args["K"]) if not isinstance(args.get("k"), int) else [args["k"]]
     assert k is not None
     return {**args, "K": k[0], "largest": bool(args.get("largest", 1)), "sorted": None}
 
@@ -463,7 +505,7 @@ def _layer_norm(c: OnnxConverter, args: Args) -> dict[str, Any]:
 
 
 def _pad(c: OnnxConverter, args: Args) -> dict[str, Any]:
-    x, pads = args["data"], _numbers(args["pads"])
+    x, pads = args["data"], _elements(c, args["pads"])
     assert pads is not None
     axes = _axes(args)
     n = x.rank
@@ -498,20 +540,21 @@ def _full(c: OnnxConverter, args: Args) -> dict[str, Any]:
     from .onnx_model import dtype_of
 
     kind = dtype_of(c.onnx.helper.np_dtype_to_tensor_dtype(number.dtype))
-    return {"input": args["input"], "value": number.reshape(-1)[0].item(), "dtype": kind.value}
+    extents = tuple(_elements(c, args["input"]) or ())
+    return {"input": extents, "value": number.reshape(-1)[0].item(), "dtype": kind.value}
 
 
 def _range(c: OnnxConverter, args: Args) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for name in ("start", "limit", "delta"):
-        found = _numbers(args[name])
+        found = _elements(c, args[name])
         assert found is not None
         out[name] = found[0]
     return {**out, "dtype": args["start"].dtype.value}
 
 
 def _repeat(c: OnnxConverter, args: Args) -> dict[str, Any]:
-    times = _numbers(args["repeats"])
+    times = _elements(c, args["repeats"])
     return {"input": args["input"], "repeats": tuple(times or ())}
 
 
