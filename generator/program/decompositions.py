@@ -192,7 +192,14 @@ def _fake_quantised(torch: Any, x: Any, scale: float, zero: int, low: int, high:
     """By the reciprocal of the scale in f32, as PyTorch's kernel."""
     inverse = 1 / torch.full((), scale, dtype=torch.float32)
     q = torch.round(x * inverse) + zero
-    return _straight_through(torch, x, (q.clamp(low, high) - zero) * scale, (q >= low) & (q <= high))
+    return _straight_through(
+        torch, x, (_within(torch, q, low, high) - zero) * scale, (q >= low) & (q <= high)
+    )
+
+
+def _within(torch: Any, q: Any, low: int, high: int) -> Any:
+    """What is no number is the lowest, as in PyTorch's kernels."""
+    return torch.where(q >= low, q.clamp(max=high), float(low))
 
 
 def _straight_through(torch: Any, x: Any, y: Any, inside: Any) -> tuple[Any, Any]:
@@ -209,7 +216,7 @@ def _fake_quantised_channels(
     shape[axis] = -1
     s, z = scale.reshape(shape), zero.reshape(shape)
     q = torch.round(x * (1 / s)) + z
-    return _straight_through(torch, x, (q.clamp(low, high) - z) * s, (q >= low) & (q <= high))
+    return _straight_through(torch, x, (_within(torch, q, low, high) - z) * s, (q >= low) & (q <= high))
 
 
 def _triangle(torch: Any, far: Any) -> Any:
