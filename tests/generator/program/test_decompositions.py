@@ -158,7 +158,8 @@ def test_windows_with_a_divisor_and_quantisation_are_torch_s() -> None:
 def test_gradients_pass_straight_through_what_is_within_the_range_of_a_quantisation() -> None:
     from opwright.generator.program import decompositions as d
 
-    x = torch.tensor([-3.0, -0.8, -0.01, 0.0, 0.004, 0.7, float("inf"), float("nan")])
+    # By channels, what PyTorch makes of infinity is a conversion that C++ does not define.
+    x = torch.tensor([-3.0, -0.8, -0.01, 0.0, 0.004, 0.7, 9.0, float("nan")])
     scale, zero = torch.tensor([0.03]), torch.tensor([2], dtype=torch.int32)
 
     def of(f: Any, *args: Any) -> tuple[Any, Any]:
