@@ -10,6 +10,7 @@ May import: nothing of the package.  To add a rule: a function, and its line in 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
@@ -281,9 +282,31 @@ def _renorm(about: About, self: Any, p: float, dim: int, maxnorm: float) -> dict
     return {"self": self, "p": p, "dim": dim, "maxnorm": maxnorm}
 
 
+def _arange(names: Sequence[str], about: About, *args: Any, **more: Any) -> dict[str, Any]:
+    """In an integer dtype narrower than i64 PyTorch counts by the numbers as they are, then cuts them off."""
+    given = {**dict(zip(names, args, strict=False)), **more}
+    start, end, step = given.get("start", 0), given.get("end"), given.get("step", 1)
+    numbers = all(isinstance(v, int | float) for v in (start, end, step))
+    narrow = str(given.get("dtype")).removeprefix("torch.") in _NARROW
+    if not narrow or not numbers or all(isinstance(v, int) for v in (start, end, step)):
+        return given
+    if not step or not math.isfinite(count := (end - start) / step) or count < 0:
+        return given  # the operator says what is wrong
+    first, by = int(start), int(step)
+    if by == 0:
+        raise Refused(f"a step of {step} is none in an integer dtype")
+    given["end"] = first + math.ceil(count) * by
+    return given | ({"start": first} if "start" in given else {}) | ({"step": by} if "step" in given else {})
+
+
+_NARROW = ("int32", "int16", "int8", "uint8", "i32", "i16", "i8", "u8")
+
 RULES: dict[str, Rule] = {
     "aten.all.dims": _any,
     "aten.any.dims": _any,
+    "aten.arange.default": partial(_arange, ("end",)),
+    "aten.arange.start": partial(_arange, ("start", "end")),
+    "aten.arange.start_step": partial(_arange, ("start", "end", "step")),
     "aten.avg_pool2d.default": partial(avg_pool, 2),
     "aten.avg_pool3d.default": partial(avg_pool, 3),
     "aten.bmm.default": partial(_product, 3),

@@ -66,6 +66,8 @@ MASK = WHOLE > 2
 @pytest.mark.parametrize(
     ("name", "args"),
     [
+        ("arange.default", (3.1, {"dtype": torch.int32})),
+        ("arange.start_step", (5.5, 0.0, -1.5, {"dtype": torch.uint8})),
         ("cov.default", (HALF, {"aweights": random(4).abs()})),
         ("cov.default", (HALF, {"aweights": random(4).abs().bfloat16()})),
         ("max.dim", (X, torch.tensor(1))),
