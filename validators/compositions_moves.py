@@ -143,11 +143,19 @@ def unique_consecutive(x: Tensor) -> Any:
     return torch.unique_consecutive(x, return_inverse=True, return_counts=True)
 
 
-def greedy_keep(m: Tensor) -> Any:
-    """One place after the other; of one that went away nothing is ruled out."""
-    keep = torch.ones(m.shape[:-1], dtype=torch.bool)
-    for t in range(m.shape[-1]):
-        keep[..., t + 1 :] &= ~(m[..., t, t + 1 :] & keep[..., t : t + 1])
+def nms(x: Tensor, many: Tensor, limit: Tensor) -> Any:
+    """One box after the other; of one that went away nothing is ruled out.  In the accumulator."""
+    keep = torch.arange(x.shape[1]) < many[:, None]
+    low, high = x[..., :2], x[..., 2:]
+    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+    area = (high.to(wide) - low.to(wide)).prod(-1)
+    for t in range(x.shape[1]):
+        end = torch.minimum(high[:, t : t + 1], high).to(wide)
+        begin = torch.maximum(low[:, t : t + 1], low).to(wide)
+        shared = (end - begin).clamp(min=0).prod(-1)
+        share = shared / (area[:, t : t + 1] + area - shared)
+        over = (shared > 0) & (share > limit.to(wide))
+        keep[:, t + 1 :] &= ~(over & keep[:, t : t + 1])[:, t + 1 :]
     return keep
 
 

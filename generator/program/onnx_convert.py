@@ -25,18 +25,22 @@ from typing import Any
 
 import numpy as np
 
+from ...fronting import Refused
+from ..errors import OpwrightError
 from ..types import DType
 from . import views
 from .aten import AtenRow, AtenTable, Only
 from .build import Builder
 from .captured import CaptureError, Ref, RowRefused, Site
 from .convert import order_of, prune
+from .expand import ProgramDoor
 from .folder import numpy_dtype
 from .intexpr import IntExpr, product
 from .ir import Arg, Assert, AttrValue, Binding, Call, Cond, Program, Read, ScalarArg, Symbol, Value
 from .models import TargetError
 from .onnx_control import CONTROL, reads, renamed
 from .onnx_model import Reference, dtype_of, numpy_of, onnx_of, opset_of, require_onnx
+from .shapes import results
 
 __all__ = ["OnnxCapture", "OnnxConverter", "Tensor"]
 
@@ -620,13 +624,16 @@ class OnnxConverter(Builder):
         if key not in self.made or why:
             ids: list[str | None] = []
             name = self.call_id(op)
+            told = self.extents_of(row, inputs, attrs) if row and any(None in d for _, d in found) else {}
             flat = [y for v in attrs.values() for y in (v if isinstance(v, tuple) else (v,))]
             size = self.told if self.of_data(*flat) else self.symbol
-            for k in order:
+            for k, result in zip(order, row.outputs if row is not None else node.output, strict=True):
                 if not 0 <= k < len(node.output) or not node.output[k]:
                     ids.append(None)
                     continue
                 dtype, dims = found[k]
+                if len(own := told.get(result, ())) == len(dims):
+                    dims = [a if a is not None else b for a, b in zip(dims, own, strict=True)]
                 id = self.fresh("v")
                 shape = tuple(IntExpr.of(size(id, axis)) if d is None else d for axis, d in enumerate(dims))
                 ids.append(self.tensor(id, dtype, shape))
@@ -642,6 +649,23 @@ class OnnxConverter(Builder):
                 )
 
     # ---- shapes
+
+    def extents_of(
+        self, row: AtenRow, inputs: tuple[Arg, ...], attrs: Mapping[str, AttrValue]
+    ) -> dict[str, tuple[IntExpr | None, ...]]:
+        """What an operator's own spec says of its results, where onnx's inference does not follow."""
+        door = ProgramDoor(self)  # type: ignore[arg-type]
+        try:
+            given = {n: door.argued(a) for n, a in zip(row.inputs, inputs, strict=True)}
+            found = results(
+                door.spec(row.op),
+                {n: door.operand(x) for n, x in given.items()},
+                {n: door.shape(x) for n, x in given.items() if x is not None},
+                attrs,
+            )
+        except (OpwrightError, Refused):
+            return {}
+        return {r.name: r.shape for r in found}
 
     def type_of(self, name: str) -> Any:
         """A tensor's type as onnx writes it, extents over symbols by name."""

@@ -24,6 +24,7 @@ from ...fronts import COMPOSE, PLACEMENT, PREPARE
 from ...products import fitted
 from .captured import Ref, RowRefused
 from .expand import Array, ProgramDoor
+from .onnx_ops import slices
 from .onnx_recurrent import plain
 
 if TYPE_CHECKING:
@@ -224,6 +225,19 @@ def _unique(g: Given) -> Any:
     return y, first, inverse, counts
 
 
+def _flipped(g: Given) -> Any:
+    """A whole axis backwards, whatever its extent."""
+    found = slices(g.args) or []
+    x, far = g["data"], 2**31 - 1
+    flags = [0] * x.ndim
+    for axis, start, end, step in found:
+        whole = step == -1 and (start == -1 or start >= far) and end <= -far
+        if not whole:
+            raise Refused("a part of an axis that varies, backwards")
+        flags[axis] = 1
+    return run("flip", x, flags=flags)
+
+
 def _parts(i: Array) -> list[Array]:
     """The columns of an index tensor."""
     k = i.shape[-1]
@@ -338,14 +352,9 @@ def _suppressed(g: Given) -> Any:
     """Boxes of a class from the best on; each is kept that no kept one before it overlaps too much."""
     boxes, scores = g["boxes"], g["scores"]
     most, overlap, least = (g[n] for n in ("max_output_boxes_per_class", "iou_threshold", "score_threshold"))
-    shape = list(scores.shape)
+    batches, classes, n = scores.shape
     values, order = run("sort", scores, dim=2, descending=True)
-
-    def corner(k: int) -> Any:
-        line = boxes[:, :, k].unsqueeze(1).expand(shape)
-        return run("gather", run("contiguous", line), order, dim=2)
-
-    parts = [corner(k) for k in range(4)]
+    parts = [boxes[:, :, k] for k in range(4)]
     if g["center_point_box"]:
         halves = [run("mul", p, 0.5) for p in parts[2:]]
         low = [run("sub", p, h) for p, h in zip(parts[:2], halves, strict=True)]
@@ -353,24 +362,24 @@ def _suppressed(g: Given) -> Any:
     else:
         low = [run("minimum", parts[k], parts[k + 2]) for k in (0, 1)]
         high = [run("maximum", parts[k], parts[k + 2]) for k in (0, 1)]
-    area = run("mul", *(run("sub", b, a) for a, b in zip(low, high, strict=True)))
-    sides = []
-    for a, b in zip(low, high, strict=True):
-        end = run("minimum", b.unsqueeze(3), b.unsqueeze(2))
-        begin = run("maximum", a.unsqueeze(3), a.unsqueeze(2))
-        sides.append(run("clamp", run("sub", end, begin), lo=0.0))
-    shared = run("mul", *sides)
-    union = run("sub", run("add", area.unsqueeze(3), area.unsqueeze(2)), shared)
-    over = run("gt", run("div", shared, union), 0.0 if overlap is None else overlap.reshape([]))
-    real = run("logical_and", run("gt", area.unsqueeze(3), 0.0), run("gt", area.unsqueeze(2), 0.0))
-    keep = run("greedy_keep", run("logical_and", over, run("logical_and", real, run("gt", shared, 0.0))))
-    if least is not None:
-        keep = run("logical_and", keep, run("gt", values, least.reshape([])))
+
+    def ordered(line: Any) -> Any:
+        """A corner of every class's boxes, the best ones first."""
+        whole = run("contiguous", line.unsqueeze(1).expand([batches, classes, n]))
+        return run("gather", whole, order, dim=2).reshape([batches * classes, n, 1])
+
+    corners = run("cat", [ordered(line) for line in (*low, *high)], dim=2)
+    if least is None:
+        many = full([batches * classes], n, "i64")
+    else:
+        above = run("gt", values, least.reshape([])).reshape([batches * classes, n])
+        many = run("sum", above.to("i64"), dim=[1])
+    limit = full([], 0.0, boxes.dtype) if overlap is None else overlap.reshape([])
+    keep = run("nms", corners, many, limit).reshape([batches, classes, n])
     count = run("cumsum", keep.to("i64"), dim=2)
     limit = full([], 0, "i64") if most is None else most.reshape([])
     places = run("nonzero", run("logical_and", keep, run("le", count, limit)))
-    columns = [places[:, k] for k in range(3)]
-    box = run("index", order, columns)
+    box = run("index", order, [places[:, k] for k in range(3)])
     return run("cat", [places[:, :2], box.unsqueeze(1)], dim=1)
 
 
@@ -417,6 +426,7 @@ FRONTS: Mapping[str, Front] = {
         "NonZero": _nonzero,
         "RNN": _recurrent,
         "STFT": _stft,
+        "Slice": _flipped,
         "Scatter": _scatter_elements,
         "ScatterElements": _scatter_elements,
         "ScatterND": _scatter_nd,

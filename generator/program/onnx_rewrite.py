@@ -15,6 +15,7 @@ import numpy as np
 
 from .captured import RowRefused
 from .folder import numpy_dtype
+from .intexpr import IntExpr
 
 if TYPE_CHECKING:
     from .onnx_convert import OnnxConverter
@@ -476,14 +477,24 @@ def resized(c: OnnxConverter, node: Any, args: Args) -> list[Any] | None:
     x = args["X"]
     sizes, scales = args.get("sizes"), args.get("scales")
     known = sizes if sizes is not None else scales
-    numbers: list[float] = []
+    given: list[Any] = []
     if isinstance(known, tuple):
-        numbers = [float(v) for v in known]
-    elif known is not None and known.known:
-        numbers = [float(v) for v in known.content.reshape(-1)]
+        given = list(known)
+    elif known is not None and known.content is not None:
+        given = list(known.content.reshape(-1))
     axes = [int(a) % x.rank for a in (args.get("axes") or range(x.rank))]
-    if len(numbers) != len(axes) or any(x.shape[a].value is None for a in axes):
+    if len(given) != len(axes):
         return None
+    same = [
+        x.shape[a] == IntExpr.of(e) if sizes is not None else e == 1 for a, e in zip(axes, given, strict=True)
+    ]
+    stays = args.get("coordinate_transformation_mode") != "tf_crop_and_resize"
+    if stays and (args.get("keep_aspect_ratio_policy") or "stretch") == "stretch":  # axes that stay may vary
+        axes = [a for a, s in zip(axes, same, strict=True) if not s]
+        given = [e for e, s in zip(given, same, strict=True) if not s]
+    if any(isinstance(e, IntExpr) and e.value is None for e in (*given, *(x.shape[a] for a in axes))):
+        return None
+    numbers = [float(e.value or 0) if isinstance(e, IntExpr) else float(e) for e in given]
     mode, roi = args.get("coordinate_transformation_mode", "half_pixel"), args.get("roi")
     parts = [(0.0, 1.0)] * len(axes)
     if mode == "tf_crop_and_resize":
@@ -621,6 +632,18 @@ def _power(c: OnnxConverter, node: Any, args: Args) -> list[Any] | None:
     wide = np.float64 if by.kind == "f" else np.int64
     found = w("Pow", *(cast_to(w, name, wide) for name in node.input))
     return w.done(cast_to(w, found, base))
+
+
+def _same_bits(c: OnnxConverter, node: Any, args: Args) -> list[Any] | None:
+    """Integers of one width are each other's numbers, modulo what they hold."""
+    from .onnx_model import dtype_of
+
+    base = np.dtype(kind_of(next(iter(args.values()))))
+    to = np.dtype(numpy_dtype(dtype_of(int(args["to"]))))
+    if base.kind not in "iub" or to.kind not in "iu" or base.itemsize != to.itemsize:
+        raise RowRefused("the bits of a float, of which nothing is proven")
+    w = Writer(c, node)
+    return w.done(cast_to(w, node.input[0], to))
 
 
 def _clipped(c: OnnxConverter, node: Any, args: Args) -> list[Any] | None:
@@ -794,6 +817,7 @@ REWRITES: Mapping[str, Rewrite] = {
     "ArrayFeatureExtractor": _features,
     "BatchNormalization": _batch_normalised,
     "Binarizer": _marked,
+    "BitCast": _same_bits,
     "Clip": _clipped,
     "Compress": _compressed,
     "Momentum": _stepped,

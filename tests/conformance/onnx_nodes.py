@@ -98,7 +98,7 @@ def constants(model: Any, inputs: list[Any]) -> tuple[Any, list[Any]]:
         if (
             short
             and (k > 0 or first)
-            and (array.dtype.kind in "iub" or first or v.name in ("depth", "ratio", "scales", "roi"))
+            and (array.dtype.kind in "iub" or first or v.name in ("depth", "r", "scales", "roi"))
         ):
             out.graph.initializer.append(numpy_helper.from_array(array, v.name))
             out.graph.input.remove(v)

@@ -68,6 +68,29 @@ def test_places_and_extents_that_only_the_run_can_tell(tmp_path: Path) -> None:
         program.run({"x": X} | given | {"shape": np.array([8, 2], i64)})
 
 
+def test_extents_that_vary_stay_where_nothing_changes_them(tmp_path: Path) -> None:
+    """A resize of a batch of pictures, an axis backwards, and what onnx's inference loses sight of."""
+    model = parsed(
+        """m (float[n, 2, 3, 4] x) => (float[n, 2, 5, 8] y, float[n, 2, 3, 4] z) {
+          sh = Shape(x)
+          batch = Slice(sh, zero, one)
+          rest = Constant <value_ints=[2, 5, 8]> ()
+          sizes = Concat <axis=0> (batch, rest)
+          y = Resize <mode="linear", coordinate_transformation_mode="align_corners"> (x, , , sizes)
+          z = Slice(x, minus, end, zero, minus)
+        }""",
+        minus=np.array([-1]),
+        end=np.array([np.iinfo(np.int64).min + 1]),
+        zero=np.array([0]),
+        one=np.array([1]),
+    )
+    program = loaded(model, tmp_path / "p")
+    for n in (1, 3):
+        agree(
+            program, model, {"x": np.random.default_rng(n).standard_normal((n, 2, 3, 4)).astype(np.float32)}
+        )
+
+
 def test_rounds_and_branches_that_only_the_run_can_tell(tmp_path: Path) -> None:
     model = parsed(
         """m (float[n, 6] x, float limit) => (float[n, 6] z, float[k, n, 6] ys) {
