@@ -41,7 +41,7 @@ from ..loops import (
 from ..types import DType, rounded
 from .rounding import uncontracted
 
-__all__ = ["PARTS", "SPECIAL", "CExpr", "compute_dtype", "compute_type", "storage_type"]
+__all__ = ["NEAR", "PARTS", "SPECIAL", "CExpr", "compute_dtype", "compute_type", "storage_type"]
 
 _COMPUTE = {
     DType.BOOL: "bool",
@@ -113,6 +113,8 @@ _FUNCTIONS = frozenset(
         "conj",
     ]
 )
+#: Those that have a shorter text, owk_<name>_near_f32, for what is near 0 (vmath.h).
+NEAR = frozenset(("sin", "cos"))
 _TESTS = frozenset({"isnan", "isinf", "isfinite", "signbit"})
 
 
@@ -153,6 +155,8 @@ class CExpr:
     pairs = False
     #: Whether windows are packed by lines (lined.h).
     lined = False
+    #: Whether loops ask how far their angles are, and have a shorter text for near ones.
+    angles = False
     #: Whether exp of a difference, most often from a maximum that a mask left, has a text of its own (masked.h).
     masked = False
 
@@ -171,6 +175,7 @@ class CExpr:
         self.cell = ""  # the text of a contraction's sum, inside its epilogue
         self.expanded: dict[str, str] = {}  # scalars that are an array over columns: name -> its element
         self.column = ""  # the counter of columns, in a nest's text by columns
+        self.near = False  # whether the loop being printed is one over near angles
         self.wide = False  # whether some such text has row buffers, of `e.columns` rows side by side
 
     # -------------------------------------------------------------------------------------------- the call's values
@@ -425,6 +430,8 @@ class CExpr:
         if fn in _FUNCTIONS:
             if not a.is_inexact:
                 fn = {"fmod": "trem", "fmax": "max", "fmin": "min"}.get(fn, fn)
+            elif self.near and fn in NEAR and a is DType.F32:
+                fn += "_near"
             return f"owk_{fn}_{a}({', '.join(self.expr(v) for v in args)})", ATOM
         raise LowerError(f"{self.p.op.name}: no text for function `{fn}`")
 

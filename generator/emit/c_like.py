@@ -14,6 +14,7 @@ from contextlib import contextmanager
 
 from ..errors import LowerError
 from ..expr import (
+    Call,
     Expr,
     Num,
     walk,
@@ -42,7 +43,7 @@ from ..loops import (
 )
 from ..normal import identity
 from ..types import DType
-from .c_expr import ADD, HALF, REL, CExpr, compute_type, dtype_of, storage_type
+from .c_expr import ADD, HALF, NEAR, REL, CExpr, compute_dtype, compute_type, dtype_of, storage_type
 
 __all__ = ["CLike", "moving", "unit_strides"]
 
@@ -260,17 +261,45 @@ class CLike(CExpr):
         with self.indented(f"for (int64_t {g} = {lo}; {g} < {hi};) {{"):
             self.run_head(w, hi, g)
 
-            def body() -> None:
+            def every(lo: str, hi: str) -> None:
                 if w.parallel and self.ivdep:
                     self.line(self.ivdep)
                 with self.indented(
-                    f"for (int64_t t{w.id} = 0; t{w.id} < n{w.id}; ++t{w.id}) {{", skip="continue;"
+                    f"for (int64_t t{w.id} = {lo}; t{w.id} < {hi}; ++t{w.id}) {{", skip="continue;"
                 ):
                     self.block(w.body)
+
+            def body() -> None:
+                angles = _angles(w) if self.angles else None
+                if angles is None:
+                    every("0", f"n{w.id}")
+                else:
+                    self.by_distance(w, *angles, every)
 
             self.run(w, body, "", ";")
             self.line(f"owk_move(e.w{w.id}, a{w.id}, n{w.id});")
             self.line(f"{g} += n{w.id};")
+
+    def by_distance(
+        self, w: Walk, before: Sequence[Let], angles: Sequence[Expr], every: Callable[[str, str], None]
+    ) -> None:
+        """A run in short pieces: those without an angle that is far from 0 by the shorter text."""
+        b, h, far, t = f"b{w.id}", f"h{w.id}", f"far{w.id}", f"t{w.id}"
+        with self.indented(f"for (int64_t {b} = 0; {b} < n{w.id}; {b} += 1024) {{"):
+            self.line(f"const int64_t {h} = owk_least(n{w.id}, {b} + 1024);")
+            self.line(f"int32_t {far} = 0;")
+            with self.indented(f"for (int64_t {t} = {b}; {t} < {h}; ++{t}) {{"):
+                self.block(before)
+                for x in angles:
+                    self.line(f"{far} = owk_farther({far}, {self.expr(x)});")
+            with self.indented(f"if ({far} <= OWK_NEAR) {{", "} else {"):
+                self.near = True
+                every(b, h)
+                self.near = False
+            self.pad += "  "
+            every(b, h)
+            self.pad = self.pad[:-2]
+            self.line("}")
 
     def run_head(self, w: Walk, hi: str, g: str) -> None:
         self.line(f"const int64_t n{w.id} = owk_run(e.w{w.id}, a{w.id}, {hi} - {g});")
@@ -506,6 +535,32 @@ class CLike(CExpr):
 
 def _values(s: Let | Store) -> tuple[Expr, ...]:
     return (s.value,) if isinstance(s, Let) else (s.target, s.value)
+
+
+def _angles(w: Walk) -> tuple[list[Let], list[Expr]] | None:
+    """The arguments of sin and cos in a straight line, behind what they are made of; None where there are none, or where
+    to make them twice would not be the same or not be cheap.
+    """
+    body = [s for s in w.body if isinstance(s, (Let, Store))]
+    calls = [n for s in body for x in _values(s) for n in walk(x) if _by_distance(n)]
+    angles = list(dict.fromkeys(n.args[0] for n in calls if isinstance(n, Call)))
+    if not angles or len(body) < len(w.body) or not w.parallel:
+        return None
+    before: list[Let] = []
+    wanted = {n.id for x in angles for n in walk(x) if isinstance(n, Local)}
+    for s in reversed(body):
+        if isinstance(s, Let) and s.name in wanted:
+            before.insert(0, s)
+            wanted |= {n.id for n in walk(s.value) if isinstance(n, Local)}
+    made = [n for x in (*angles, *(s.value for s in before)) for n in walk(x)]
+    stored = {s.target.tensor for s in body if isinstance(s, Store)}
+    if any(_by_distance(n) or (isinstance(n, Elem) and n.tensor in stored) for n in made):
+        return None
+    return before, angles
+
+
+def _by_distance(x: Expr) -> bool:
+    return isinstance(x, Call) and x.fn in NEAR and compute_dtype(dtype_of(x)) is DType.F32
 
 
 def moving(stmts: Sequence[LoopStmt], var: str) -> list[Stride]:

@@ -22,6 +22,8 @@ __all__ = ["DIALECTS", "Cpu", "entries", "open_namespace", "print_cpu"]
 class Cpu(CLike):
     """GNU C++ (gcc, clang)."""
 
+    angles = True
+
     def _statement(self, s: LoopStmt) -> None:
         if isinstance(s, Contract):
             gemm.inside(self, s)
@@ -39,7 +41,7 @@ class CpuTiles(Cpu):
 class CpuPortable(Cpu):
     """For machines without fma, where the builtin would be a call."""
 
-    fma = False
+    fma = angles = False
 
 
 DIALECTS: dict[str, type[Cpu]] = {"cpu-avx512": CpuTiles, "cpu-avx2": Cpu, "cpu-portable": CpuPortable}

@@ -13,7 +13,7 @@ from opwright.validators import ulp
 
 DIALECTS = [d for d in toolchain.DIALECTS if toolchain.runs_here(d)]
 #: Not made of double arithmetic: a few roundings of float.
-SHORT = {"erf", "exp", "rsqrt", "sigmoid", "sqrt", "tanh"}
+SHORT = {"cos", "erf", "exp", "expm1", "log1p", "log2", "log10", "rsqrt", "sigmoid", "sin", "sqrt", "tanh"}
 
 
 @pytest.fixture(scope="module", params=DIALECTS)
@@ -80,3 +80,22 @@ extern "C" void f(const float* x, const float* z, float* y, int64_t n) {{
     edge = special & ~same & (off <= 1)  # rounds to the least float or to nothing
     bad = (special & ~same & ~edge) | (~special & ~(off <= FUNCTIONS[name].ulp))
     assert not bad.any(), list(zip(a[bad][:5], b[bad][:5], y[bad][:5], want[bad][:5], strict=True))
+
+
+@pytest.mark.parametrize("name", [n for n in ulp.UNARY if hasattr(np, n)])
+def test_zeros_infinities_and_nan_are_what_they_should_be(name: str) -> None:
+    source = f"""#include "opwright/kernel.h"
+extern "C" void f(const float* x, float* y, int64_t n) {{
+  OWK_IVDEP
+  for (int64_t i = 0; i < n; ++i) y[i] = owk_{name}_f32(x[i]);
+}}
+"""
+    lib = ctypes.CDLL(str(toolchain.compile_library({"one.cpp": source}, name="one")))
+    x = np.concatenate([EDGES, -EDGES])
+    y = np.empty_like(x)
+    lib.f(ctypes.c_void_p(x.ctypes.data), ctypes.c_void_p(y.ctypes.data), ctypes.c_int64(x.size))
+    with np.errstate(all="ignore"):
+        want = getattr(np, name)(x.astype(np.float64)).astype(np.float32)
+    special = ~np.isfinite(want) | (want == 0)
+    same = (y.view(np.int32) == want.view(np.int32)) | (np.isnan(y) & np.isnan(want))
+    assert same[special].all(), (x[special & ~same], y[special & ~same])

@@ -75,9 +75,8 @@ typedef struct {
 OWK_FN float owk_bf16_to_f32(owk_bf16 h) { return owk_float((uint32_t)h.bits << 16); }
 OWK_FN owk_bf16 owk_f32_to_bf16(float x) {
   uint32_t u = owk_bits(x);
-  uint32_t rounded = (u + 0x7FFFu + ((u >> 16) & 1u)) >> 16;
-  uint32_t nan = (u >> 16) | 0x40u;
-  owk_bf16 h = {(uint16_t)(x != x ? nan : rounded)};
+  uint32_t rounded = u + 0x7FFFu + ((u >> 16) & 1u);
+  owk_bf16 h = {(uint16_t)((x != x ? u | 0x400000u : rounded) >> 16)};
   return h;
 }
 OWK_FN float owk_f16_to_f32(owk_f16 h) {
@@ -238,90 +237,42 @@ OWK_UNARY(atanh)
 OWK_UNARY(erf)
 OWK_UNARY(erfc)
 
-/* e^x without a branch or a call, so that loops over it vectorise: x = n ln 2 + r, |r| <= 0.35, e^r by its series to
- * r^7 (5e-9), and 2^n in two factors, so that a subnormal result rounds once.  At most 1 ulp. */
-OWK_FN float owk_exp_f32(float x) {
-  x = x > 89.0f ? 89.0f : x;
-  x = x < -104.0f ? -104.0f : x;
-  float shifted = owk_mad(x, 1.44269502f, 12582912.0f); /* 1.5 * 2^23: the sum's low bits are round(x / ln 2) */
-  float n = shifted - 12582912.0f;
-  int32_t k = (int32_t)(owk_bits(shifted) - 0x4B400000u);
+/* e^x without a branch or a call, so that loops over it vectorise: x = n ln 2 + r, |r| <= 0.35, e^r by a polynomial (off by
+ * 2^-28), and 2^n in two factors, so that a subnormal result rounds once.  The low bits of `shifted` are n + 254: half of
+ * them is the one factor's exponent, the rest the other's.  At most 1 ulp. */
+OWK_FN float owk_exp_within_f32(float x) { /* -104 <= x <= 89 */
+  float shifted = owk_mad(x, 1.44269502f, 12583166.0f); /* 1.5 * 2^23 + 254 */
+  float n = shifted - 12583166.0f;
   float r = owk_mad(n, -0.693359375f, x);
   r = owk_mad(n, 2.12194442e-4f, r);
-  float p = 1.98412701e-4f;
-  p = owk_mad(p, r, 1.38888892e-3f);
-  p = owk_mad(p, r, 8.33333377e-3f);
-  p = owk_mad(p, r, 4.16666679e-2f);
-  p = owk_mad(p, r, 1.66666672e-1f);
-  p = owk_mad(p, r, 0.5f);
-  p = owk_mad(p * r, r, r) + 1.0f;
-  int32_t half = k >> 1;
-  return p * owk_float((uint32_t)(half + 127) << 23) * owk_float((uint32_t)(k - half + 127) << 23);
+  float p = 1.3814464909955859e-03f;
+  p = owk_mad(p, r, 8.368780836462975e-03f);
+  p = owk_mad(p, r, 4.166839271783829e-02f);
+  p = owk_mad(p, r, 1.666651964187622e-01f);
+  p = owk_mad(p, r, 4.999999403953552e-01f);
+  p = owk_mad(p, r, 1.0f);
+  p = owk_mad(p, r, 1.0f);
+  uint32_t k = owk_bits(shifted), half = k >> 1;
+  return p * owk_float(half << 23) * owk_float((k - half) << 23);
+}
+OWK_FN float owk_exp_f32(float x) {
+  float y = owk_exp_within_f32(x);
+  y = x > 89.0f ? owk_float(0x7F800000u) : y;
+  return x < -104.0f ? 0.0f : y;
 }
 OWK_FN double owk_exp_f64(double x) { return OWK_M(exp)(x); }
 
-#if !defined(__CUDACC__) && !defined(__CUDACC_RTC__)
-/* e^x for |x| <= 80, where one factor of 2^n will do. */
-OWK_FN float owk_exp_near_f32(float x) {
-  float shifted = owk_mad(x, 1.44269502f, 12583039.0f); /* 1.5 * 2^23 + 127: the low bits are 2^n's exponent */
-  float n = shifted - 12583039.0f;
-  float r = owk_mad(n, -0.693359375f, x);
-  r = owk_mad(n, 2.12194442e-4f, r);
-  float p = 1.38888892e-3f;
-  p = owk_mad(p, r, 8.33333377e-3f);
-  p = owk_mad(p, r, 4.16666679e-2f);
-  p = owk_mad(p, r, 1.66666672e-1f);
-  p = owk_mad(p, r, 0.5f);
-  p = owk_mad(p * r, r, r);
-  float scale = owk_float(owk_bits(shifted) << 23);
-  return owk_mad(scale, p, scale);
-}
-/* Where activations call them for every element, float is twice as quick as double: below 0.94 a polynomial in x^2,
- * above it 1 - e^-E(|x|), E = -log erfc. */
-OWK_FN float owk_erf_f32(float x) {
-  float a = OWK_M(fabsf)(x);
-  a = a > 4.0f ? 4.0f : a; /* beyond, 1 - erf is below 2^-25 */
-  float u = a * a;
-  float p = 8.138705015880987e-05f;
-  p = owk_mad(p, u, -0.0008086459129117429f);
-  p = owk_mad(p, u, 0.005195947829633951f);
-  p = owk_mad(p, u, -0.026857301592826843f);
-  p = owk_mad(p, u, 0.1128365695476532f);
-  p = owk_mad(p, u, -0.37612631916999817f);
-  p = owk_mad(p, u, 0.128379225730896f);
-  float e = 1.6487214452354237e-05f;
-  e = owk_mad(e, a, -0.0003719064698088914f);
-  e = owk_mad(e, a, 0.0038222128059715033f);
-  e = owk_mad(e, a, -0.02408710867166519f);
-  e = owk_mad(e, a, 0.10653521120548248f);
-  e = owk_mad(e, a, 0.6350266933441162f);
-  e = owk_mad(e, a, 1.1286640167236328f);
-  float v = a < 0.94f ? owk_mad(a, p, a) : 1.0f - owk_exp_near_f32(-a * e);
-  return OWK_M(copysignf)(v, x);
-}
-/* Below 0.55 a polynomial in x^2, above it 1 - 2 / (e^2|x| + 1). */
-OWK_FN float owk_tanh_f32(float x) {
-  float a = OWK_M(fabsf)(x);
-  a = a > 10.0f ? 10.0f : a; /* beyond, 1 - tanh is below 2^-28 */
-  float u = a * a;
-  float p = -0.006542542017996311f;
-  p = owk_mad(p, u, 0.021272748708724976f);
-  p = owk_mad(p, u, -0.05390334874391556f);
-  p = owk_mad(p, u, 0.1333308219909668f);
-  p = owk_mad(p, u, -0.3333333134651184f);
-  float v = a < 0.55f ? owk_mad(a * u, p, a) : 1.0f - 2.0f / (owk_exp_near_f32(2.0f * a) + 1.0f);
-  return OWK_M(copysignf)(v, x);
-}
-#endif
-
 /* Through e^-|x|, so that no intermediate overflows and small results keep their digits. */
-#define OWK_SIGMOID(NAME, R)                  \
-  OWK_FN R owk_sigmoid_##NAME(R x) {          \
-    R e = owk_exp_##NAME(-owk_abs_##NAME(x)); \
-    return (x < 0 ? e : (R)1) / (1 + e);      \
-  }
-OWK_SIGMOID(f32, float)
-OWK_SIGMOID(f64, double)
+OWK_FN float owk_sigmoid_f32(float x) {
+  float a = -OWK_M(fabsf)(x);
+  float e = owk_exp_within_f32(a);
+  e = a < -104.0f ? 0.0f : e;
+  return (x < 0 ? e : 1.0f) / (1.0f + e);
+}
+OWK_FN double owk_sigmoid_f64(double x) {
+  double e = owk_exp_f64(-owk_abs_f64(x));
+  return (x < 0 ? e : 1.0) / (1.0 + e);
+}
 
 /* ---- order: a key of i64 whose order is that of the values, NaN greatest, -0 == +0 ---- */
 OWK_FN int64_t owk_order_f32(float x) {
