@@ -97,6 +97,22 @@ OWK_FN owk_f32xv owk_vload(const owk_bf16* p) {
 OWK_FN owk_f32xv owk_vload(const owk_f16* p) {
   return owk_widen_f16<owk_f32xv>(__builtin_convertvector(owk_unaligned<owk_u16xv>(p), owk_u32xv));
 }
+/* Two vectors of neighbours, those at even places and those at odd ones: of bf16 that is less work than in order. */
+template <class T>
+struct OwkHalves {
+  enum { are = 0 };
+};
+template <>
+struct OwkHalves<owk_bf16> {
+  enum { are = 1 };
+};
+template <class A, class T>
+OWK_FN void owk_vload_halves(const T*, A*, A*) {}
+OWK_FN void owk_vload_halves(const owk_bf16* p, owk_f32xv* even, owk_f32xv* odd) {
+  const owk_u32xv x = owk_unaligned<owk_u32xv>(p);
+  *even = owk_cast_bits<owk_f32xv>(x << 16);
+  *odd = owk_cast_bits<owk_f32xv>(x & 0xFFFF0000u);
+}
 /* The neighbours of a line. */
 OWK_FN owk_f32xl owk_load_line(const float* p) { return owk_unaligned<owk_f32xl>(p); }
 OWK_FN owk_f64xl owk_load_line(const double* p) { return owk_unaligned<owk_f64xl>(p); }
@@ -465,7 +481,10 @@ static inline __attribute__((noinline)) void owk_micro(int64_t n, const A* __res
 #pragma GCC unroll 16
   for (int i = 0; i < MR; ++i)
 #pragma GCC unroll 16
-    for (int v = 0; v < V; ++v) acc[i][v] = vec{};
+    for (int v = 0; v < V; ++v) {
+      acc[i][v] = vec{};
+      __builtin_prefetch(c + i * ldc + v * lanes, 1);
+    }
   for (int64_t k = 0; k < n; ++k) {
     vec y[V];
 #pragma GCC unroll 16
@@ -506,7 +525,47 @@ OWK_FN void owk_micro_few(int64_t mr, int64_t n, const A* a, const T* b, int64_t
     owk_micro<OWK_MR / 2, V>(n, a, b, ldb, c, ldc, first);
 }
 
-/* c[i * ci + j * cj] = sum of x[i][k] * w[j][k] for MR lines of x, padded with zeros to whole vectors, and NR of w. */
+/* The sums of N vectors' lanes, each joined as a tree: halves, then quarters, … are added. */
+template <int N, class A, class V>
+OWK_FN void owk_join(const V* x, A* sum) {
+  const int lanes = sizeof(V) / sizeof(A);
+  if constexpr (N == 4 && sizeof(A) == 4 && lanes >= 4) { /* the last two steps of all four at once */
+    typedef A four __attribute__((vector_size(16)));
+    four h[4];
+#pragma GCC unroll 16
+    for (int j = 0; j < 4; ++j) {
+      A lane[lanes];
+      __builtin_memcpy(lane, &x[j], sizeof(V));
+#pragma GCC unroll 16
+      for (int w = lanes / 2; w >= 4; w /= 2)
+#pragma GCC unroll 16
+        for (int t = 0; t < w; t += 4) {
+          four p, q;
+          __builtin_memcpy(&p, lane + t, 16);
+          __builtin_memcpy(&q, lane + t + w, 16);
+          p = p + q;
+          __builtin_memcpy(lane + t, &p, 16);
+        }
+      __builtin_memcpy(&h[j], lane, 16);
+    }
+    const four a = __builtin_shufflevector(h[0], h[1], 0, 4, 1, 5), b = __builtin_shufflevector(h[0], h[1], 2, 6, 3, 7);
+    const four c = __builtin_shufflevector(h[2], h[3], 0, 4, 1, 5), d = __builtin_shufflevector(h[2], h[3], 2, 6, 3, 7);
+    const four u = a + b, v = c + d; /* lanes 0 and 2, lanes 1 and 3: of two vectors each */
+    const four s = __builtin_shufflevector(u, v, 0, 1, 4, 5) + __builtin_shufflevector(u, v, 2, 3, 6, 7);
+    __builtin_memcpy(sum, &s, 16);
+  } else {
+#pragma GCC unroll 16
+    for (int j = 0; j < N; ++j) {
+      A lane[lanes];
+      __builtin_memcpy(lane, &x[j], sizeof(V));
+      for (int w = lanes / 2; w > 0; w /= 2)
+        for (int t = 0; t < w; ++t) lane[t] = lane[t] + lane[t + w];
+      sum[j] = lane[0];
+    }
+  }
+}
+/* c[i * ci + j * cj] = sum of x[i][k] * w[j][k] for MR lines of x, padded with zeros to whole vectors, and NR of w.  Where
+ * w is read in halves, so is x: two whole vectors hold what is at even and at odd places. */
 template <int MR, int NR, class A, class T>
 static inline __attribute__((noinline)) void owk_dot(int64_t n, const A* __restrict__ x, int64_t ldx, const T* const* w,
                                                      A* __restrict__ c, int64_t ci, int64_t cj) {
@@ -525,6 +584,19 @@ static inline __attribute__((noinline)) void owk_dot(int64_t n, const A* __restr
 #pragma GCC unroll 16
       for (int j = 0; j < NR; ++j) acc[i][j] = vec{};
     int64_t k = begin;
+    if constexpr (OwkHalves<T>::are) /* x is in halves, too */
+      for (; k + 2 * lanes <= end; k += 2 * lanes) {
+        vec even[MR], odd[MR];
+#pragma GCC unroll 16
+        for (int i = 0; i < MR; ++i) even[i] = owk_vload(x + i * ldx + k), odd[i] = owk_vload(x + i * ldx + k + lanes);
+#pragma GCC unroll 16
+        for (int j = 0; j < NR; ++j) {
+          vec p, q;
+          owk_vload_halves(w[j] + k, &p, &q);
+#pragma GCC unroll 16
+          for (int i = 0; i < MR; ++i) acc[i][j] = owk_vfma(odd[i], q, owk_vfma(even[i], p, acc[i][j]));
+        }
+      }
     for (; k + lanes <= end; k += lanes) {
       vec a[MR];
 #pragma GCC unroll 16
@@ -552,15 +624,12 @@ static inline __attribute__((noinline)) void owk_dot(int64_t n, const A* __restr
       for (int j = 0; j < NR; ++j) total[i][j] = total[i][j] + acc[i][j];
   }
 #pragma GCC unroll 16
-  for (int i = 0; i < MR; ++i)
+  for (int i = 0; i < MR; ++i) {
+    A sum[NR];
+    owk_join<NR>(total[i], sum);
 #pragma GCC unroll 16
-    for (int j = 0; j < NR; ++j) {
-      A lane[OwkVector<A>::lanes];
-      __builtin_memcpy(lane, &total[i][j], sizeof(vec));
-      for (int h = (int)lanes / 2; h > 0; h /= 2)
-        for (int t = 0; t < h; ++t) lane[t] = lane[t] + lane[t + h];
-      c[i * ci + j * cj] = lane[0];
-    }
+    for (int j = 0; j < NR; ++j) c[i * ci + j * cj] = sum[j];
+  }
 }
 
 /* ---- tiles ---- */
@@ -572,6 +641,15 @@ static inline void owk_dots(int64_t k, const F& few, int64_t i0, int64_t i1, con
   const int64_t ldx = owk_round_up(k, (int64_t)OwkVector<A>::lanes);
   for (int64_t t = 0; t < ldx * (i1 - i0); ++t) lines[t] = 0;
   for (int64_t i = i0; i < i1; ++i) few(lines + (i - i0) * ldx, 1, i, i + 1, 0, k);
+  if constexpr (OwkHalves<T>::are) {
+    const int64_t lanes = OwkVector<A>::lanes;
+    for (A* x = lines; x < lines + ldx * (i1 - i0); x += ldx)
+      for (int64_t at = 0; at + 2 * lanes <= k; at += 2 * lanes) {
+        A odd[OwkVector<A>::lanes];
+        for (int64_t t = 0; t < lanes; ++t) odd[t] = x[at + 2 * t + 1], x[at + t] = x[at + 2 * t];
+        for (int64_t t = 0; t < lanes; ++t) x[at + lanes + t] = odd[t];
+      }
+  }
   for (int64_t j = j0; j < j1;) {
     const int64_t left = j1 - j;
     const T* w[4];
@@ -702,7 +780,8 @@ static inline void owk_panels(const OwkWindowed<T, W, APART, F, P, X, Y>& f, A* 
   }
 }
 
-/* One line of sums against columns that lie in line, a few rows of them at a time: memory is read in long runs. */
+/* One line of sums against columns that lie in line, a few rows of them at a time: memory is read in long runs.  There are
+ * pairs of whole vectors of columns; where they are read in halves, `part` is in halves, too. */
 template <int K, class A, class T>
 static inline __attribute__((noinline)) void owk_add_rows(const A* a, const T* __restrict__ b, int64_t ldb, int64_t n,
                                                           A* __restrict__ part) {
@@ -711,6 +790,21 @@ static inline __attribute__((noinline)) void owk_add_rows(const A* a, const T* _
   vec x[K];
 #pragma GCC unroll 16
   for (int k = 0; k < K; ++k) x[k] = a[k] - vec{};
+  if constexpr (OwkHalves<T>::are) {
+    for (int64_t j = 0; j < n; j += 2 * lanes) {
+      vec even = owk_vload(part + j), odd = owk_vload(part + j + lanes);
+#pragma GCC unroll 16
+      for (int k = 0; k < K; ++k) {
+        vec p, q;
+        owk_vload_halves(b + k * ldb + j, &p, &q);
+        even = owk_vfma(x[k], p, even);
+        odd = owk_vfma(x[k], q, odd);
+      }
+      __builtin_memcpy(part + j, &even, sizeof(vec));
+      __builtin_memcpy(part + j + lanes, &odd, sizeof(vec));
+    }
+    return;
+  }
   for (int64_t j = 0; j < n; j += lanes) {
     vec s = owk_vload(part + j);
 #pragma GCC unroll 16
@@ -724,6 +818,16 @@ static inline void owk_line(const T* b, int64_t ldb, const A* a, int64_t terms, 
   int64_t k = 0;
   for (; k + 8 <= terms; k += 8) owk_add_rows<8>(a + k, b + k * ldb, ldb, n, part);
   for (; k < terms; ++k) owk_add_rows<1>(a + k, b + k * ldb, ldb, n, part);
+  const int64_t lanes = OwkVector<A>::lanes;
+  if (OwkHalves<T>::are) {
+    for (int64_t j = 0; j < n; j += 2 * lanes)
+      for (int64_t t = 0; t < lanes; ++t) {
+        A *const to = c + j + 2 * t, *const even = part + j + t, *const odd = even + lanes;
+        to[0] = first ? *even : to[0] + *even;
+        to[1] = first ? *odd : to[1] + *odd;
+      }
+    return;
+  }
   if (first)
     for (int64_t j = 0; j < n; ++j) c[j] = part[j];
   else
@@ -931,14 +1035,16 @@ static inline const A* owk_gemm_tile(const OwkGemm& g, const OwkTile& t, const L
     if (columns > whole)
       for (int64_t x = whole * n; x < padded * n; ++x) packed[x] = 0;
     owk_panels<A>(right, packed + from * n, nr, t.n0 + from, t.read, k0, k1);
-    bool finite = SPARSE && n % OwkVector<A>::lanes == 0 && owk_all_finite<A>(packed + from * n, (padded - from) * n);
-    for (int64_t k = 0; line && finite && k < n; ++k) finite = owk_all_finite<A>(line + k * ldb, whole);
     owk_panels<A>(left, panels, OWK_MR, t.m0, t.m0 + full, k0, k1);
     const int64_t rest_rows = rows - full, mr = owk_micro_rows(rest_rows);
     if (rest_rows < mr)
       for (int64_t x = 0; x < mr * n; ++x) panels[full * n + x] = 0;
     if (rest_rows) left(panels + full * n, mr, t.m0 + full, t.m1, k0, k1);
-    for (int64_t i = 0; finite && i < full; i += OWK_MR) skip[i / OWK_MR] = owk_all_zero(panels + i * n, OWK_MR * n);
+    bool finite = false; /* asked where some rows are zero */
+    for (int64_t i = 0; SPARSE && n % OwkVector<A>::lanes == 0 && i < full; i += OWK_MR)
+      finite |= skip[i / OWK_MR] = owk_all_zero(panels + i * n, OWK_MR * n);
+    if (finite) finite = owk_all_finite<A>(packed + from * n, (padded - from) * n);
+    for (int64_t k = 0; line && finite && k < n; ++k) finite = owk_all_finite<A>(line + k * ldb, whole);
     for (int64_t j = 0; j < columns; j += nr) {
       const bool in_line = line && j < whole;
       if (in_line && rows == 1) {
