@@ -175,6 +175,7 @@ class CExpr:
         self.cell = ""  # the text of a contraction's sum, inside its epilogue
         self.expanded: dict[str, str] = {}  # scalars that are an array over columns: name -> its element
         self.column = ""  # the counter of columns, in a nest's text by columns
+        self.held: dict[Elem, str] = {}  # elements that the loop being printed has read -> their names
         self.near = False  # whether the loop being printed is one over near angles
         self.wide = False  # whether some such text has row buffers, of `e.columns` rows side by side
 
@@ -506,6 +507,8 @@ class CExpr:
         return name
 
     def load(self, x: Elem) -> str:
+        if x in self.held:
+            return self.held[x]
         d, text = dtype_of(x), self.place(x)
         if d in HALF:
             return f"owk_{d}_to_f32({text})"

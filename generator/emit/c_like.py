@@ -17,6 +17,7 @@ from ..expr import (
     Call,
     Expr,
     Num,
+    Select,
     walk,
 )
 from ..loops import (
@@ -267,7 +268,13 @@ class CLike(CExpr):
                 with self.indented(
                     f"for (int64_t t{w.id} = {lo}; t{w.id} < {hi}; ++t{w.id}) {{", skip="continue;"
                 ):
+                    self.held = {}
+                    for k, x in enumerate(self.chosen(w)):
+                        text = self.load(x)
+                        self.held[x] = f"v{w.id}_{k}"
+                        self.line(f"const {compute_type(dtype_of(x))} v{w.id}_{k} = {text};")
                     self.block(w.body)
+                    self.held = {}
 
             def body() -> None:
                 angles = _angles(w) if self.angles else None
@@ -279,6 +286,17 @@ class CLike(CExpr):
             self.run(w, body, "", ";")
             self.line(f"owk_move(e.w{w.id}, a{w.id}, n{w.id});")
             self.line(f"{g} += n{w.id};")
+
+    def chosen(self, w: Walk) -> list[Elem]:
+        """What a straight line reads of inputs in one branch of a choice only: read beforehand, it is no branch."""
+        body = [s for s in w.body if isinstance(s, (Let, Store))]
+        if len(body) < len(w.body):
+            return []
+        names = {o.name for o in w.operands if o.kind == "element"}
+        choices = [n for s in body for x in _values(s) for n in walk(x) if isinstance(n, Select)]
+        read = [n for c in choices for branch in (c.then, c.other) for n in walk(branch) if isinstance(n, Elem)]
+        inputs = [x for x in read if x.ptr in names and not x.index and self.p.op.tensor(x.tensor).role == "input"]
+        return list(dict.fromkeys(inputs))
 
     def by_distance(
         self, w: Walk, before: Sequence[Let], angles: Sequence[Expr], every: Callable[[str, str], None]

@@ -57,10 +57,15 @@ static inline int64_t owk_short_block(int64_t n) {
 }
 
 /* ---- sums and other reductions over one counted loop: step(acc, j) gives acc with term j ---- */
+/* Joins lane t with lane t + W, then halves again: each step is a vector's where there are enough. */
+template <int W, class A, class J>
+OWK_FN void owk_halve(A* lane, J join) {
+  for (int t = 0; t < W; ++t) lane[t] = join(lane[t], lane[t + W]);
+  if constexpr (W > 1) owk_halve<W / 2>(lane, join);
+}
 template <class A>
 OWK_FN A owk_join_lanes(A* lane) {
-  for (int w = OWK_LANES / 2; w > 0; w /= 2)
-    for (int t = 0; t < w; ++t) lane[t] = lane[t] + lane[t + w];
+  owk_halve<OWK_LANES / 2>(lane, [](A a, A b) OWK_INLINE { return a + b; });
   return lane[0];
 }
 template <class A, class F>
@@ -83,20 +88,27 @@ OWK_FN A owk_fold(int64_t lo, int64_t hi, A acc, F step) {
   for (int64_t j = lo; j < hi; ++j) acc = step(acc, j);
   return acc;
 }
-/* For max, min, any and all, whose order does not matter: four vectors of 512 bits at once. */
+/* For max, min, any and all, whose order does not matter: four vectors of 512 bits at once, then one. */
 template <class A, class F, class J>
 OWK_FN A owk_fold_lanes(int64_t lo, int64_t hi, A init, F step, J join) {
-  constexpr int lanes = 256 / (int)sizeof(A);
-  A lane[lanes];
-  for (int t = 0; t < lanes; ++t) lane[t] = init;
+  constexpr int lanes = 256 / (int)sizeof(A), few = lanes / 4;
+  A lane[few];
+  for (int t = 0; t < few; ++t) lane[t] = init;
   int64_t j = lo;
-  for (; j + lanes <= hi; j += lanes) {
-    OWK_UNROLL
-    for (int t = 0; t < lanes; ++t) lane[t] = step(lane[t], j + t);
+  if (hi - lo >= lanes) {
+    A many[lanes];
+    for (int t = 0; t < lanes; ++t) many[t] = init;
+    for (; j + lanes <= hi; j += lanes) {
+      OWK_UNROLL
+      for (int t = 0; t < lanes; ++t) many[t] = step(many[t], j + t);
+    }
+    for (int t = 0; t < 2 * few; ++t) many[t] = join(many[t], many[t + 2 * few]);
+    for (int t = 0; t < few; ++t) lane[t] = join(many[t], many[t + few]);
   }
+  for (; j + few <= hi; j += few)
+    for (int t = 0; t < few; ++t) lane[t] = step(lane[t], j + t);
   for (int t = 0; j < hi; ++j, ++t) lane[t] = step(lane[t], j);
-  for (int w = lanes / 2; w > 0; w /= 2)
-    for (int t = 0; t < w; ++t) lane[t] = join(lane[t], lane[t + w]);
+  owk_halve<few / 2>(lane, join);
   return lane[0];
 }
 
