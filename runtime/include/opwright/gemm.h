@@ -128,33 +128,41 @@ OWK_FN void owk_transpose(V* x) {
   const int n = sizeof(V) / sizeof(x[0][0]);
   V y[n];
   if constexpr (n == 8) {
+#pragma GCC unroll 16
     for (int r = 0; r < 8; r += 2) {
       y[r] = __builtin_shufflevector(x[r], x[r + 1], 0, 8, 1, 9, 4, 12, 5, 13);
       y[r + 1] = __builtin_shufflevector(x[r], x[r + 1], 2, 10, 3, 11, 6, 14, 7, 15);
     }
+#pragma GCC unroll 16
     for (int r = 0; r < 8; r += 4)
+#pragma GCC unroll 16
       for (int h = 0; h < 2; ++h) {
         x[r + 2 * h] = __builtin_shufflevector(y[r + h], y[r + h + 2], 0, 1, 8, 9, 4, 5, 12, 13);
         x[r + 2 * h + 1] = __builtin_shufflevector(y[r + h], y[r + h + 2], 2, 3, 10, 11, 6, 7, 14, 15);
       }
+#pragma GCC unroll 16
     for (int r = 0; r < 4; ++r) {
       y[r] = __builtin_shufflevector(x[r], x[r + 4], 0, 1, 2, 3, 8, 9, 10, 11);
       y[r + 4] = __builtin_shufflevector(x[r], x[r + 4], 4, 5, 6, 7, 12, 13, 14, 15);
     }
   } else if constexpr (n == 4 && sizeof(x[0][0]) == 8) {
+#pragma GCC unroll 16
     for (int r = 0; r < 4; r += 2) {
       x[r] = __builtin_shufflevector(y[r] = x[r], x[r + 1], 0, 4, 2, 6);
       x[r + 1] = __builtin_shufflevector(y[r], x[r + 1], 1, 5, 3, 7);
     }
+#pragma GCC unroll 16
     for (int r = 0; r < 2; ++r) {
       y[r] = __builtin_shufflevector(x[r], x[r + 2], 0, 1, 4, 5);
       y[r + 2] = __builtin_shufflevector(x[r], x[r + 2], 2, 3, 6, 7);
     }
   } else if constexpr (n == 4) {
+#pragma GCC unroll 16
     for (int r = 0; r < 4; r += 2) {
       x[r] = __builtin_shufflevector(y[r] = x[r], x[r + 1], 0, 4, 1, 5);
       x[r + 1] = __builtin_shufflevector(y[r], x[r + 1], 2, 6, 3, 7);
     }
+#pragma GCC unroll 16
     for (int r = 0; r < 2; ++r) {
       y[2 * r] = __builtin_shufflevector(x[r], x[r + 2], 0, 1, 4, 5);
       y[2 * r + 1] = __builtin_shufflevector(x[r], x[r + 2], 2, 3, 6, 7);
@@ -163,6 +171,7 @@ OWK_FN void owk_transpose(V* x) {
     y[0] = __builtin_shufflevector(x[0], x[1], 0, 2);
     y[1] = __builtin_shufflevector(x[0], x[1], 1, 3);
   }
+#pragma GCC unroll 16
   for (int r = 0; r < n; ++r) x[r] = y[r];
 }
 OWK_FN float owk_wide(float x) { return x; }
@@ -283,9 +292,9 @@ struct OwkPlain {
   OWK_INLINE bool lines() const { return sum->rank == 1 && (sum_step() == 1 || sum->total == 1); }
   OWK_INLINE bool columns() const { return even() && own_step() == 1; }
 
-  /* R lines of n elements each, transposed to rows that are `width` apart. */
+  /* R lines of n elements each, transposed to rows that are `width` apart; lines `ahead` elements on come next. */
   template <int R>
-  OWK_FN void lines_of(A* to, int64_t width, const T* const* from, int64_t n) {
+  OWK_FN void lines_of(A* to, int64_t width, const T* const* from, int64_t n, int64_t ahead) {
     typedef typename OwkVector<A>::line line;
     const int edge = OwkVector<A>::edge;
     int64_t k = 0;
@@ -297,7 +306,10 @@ struct OwkPlain {
     for (; R > 1 && k + edge <= n; k += edge) {
       line x[edge];
 #pragma GCC unroll 16
-      for (int r = 0; r < edge; ++r) x[r] = r < R ? owk_load_line(from[r] + k) : line{};
+      for (int r = 0; r < edge; ++r) {
+        x[r] = r < R ? owk_load_line(from[r] + k) : line{};
+        if (r < R) __builtin_prefetch((const void*)((intptr_t)(from[r] + k) + ahead * (int64_t)sizeof(T)));
+      }
       owk_transpose(x);
       if (R < edge && width == R && k + edge < n) { /* what is written beyond a row, the next one overwrites */
 #pragma GCC unroll 16
@@ -315,6 +327,7 @@ struct OwkPlain {
     typedef typename OwkVector<A>::type vec;
     const int64_t lanes = OwkVector<A>::lanes;
     const int edge = OwkVector<A>::edge, odd = OWK_MR % edge;
+    const int64_t ahead = own->rank == 1 ? edge * own_step() : 0;
     if (ks == 1) {
       for (int64_t i = i0; i < i1;) {
         const int64_t left = i1 - i;
@@ -322,16 +335,16 @@ struct OwkPlain {
         for (int r = 0; r < edge; ++r) from[r] = q + at(r < left ? i + r : i);
         A* to = dst + (i - i0);
         if (left >= edge) {
-          lines_of<edge>(to, width, from, n);
+          lines_of<edge>(to, width, from, n, ahead);
           i += edge;
         } else if (odd && left >= odd) {
-          lines_of<odd ? odd : edge>(to, width, from, n);
+          lines_of<odd ? odd : edge>(to, width, from, n, ahead);
           i += odd;
         } else if (left >= edge / 2) {
-          lines_of<edge / 2>(to, width, from, n);
+          lines_of<edge / 2>(to, width, from, n, ahead);
           i += edge / 2;
         } else {
-          lines_of<1>(to, width, from, n);
+          lines_of<1>(to, width, from, n, ahead);
           i += 1;
         }
       }
