@@ -294,8 +294,12 @@ class CLike(CExpr):
             return []
         names = {o.name for o in w.operands if o.kind == "element"}
         choices = [n for s in body for x in _values(s) for n in walk(x) if isinstance(n, Select)]
-        read = [n for c in choices for branch in (c.then, c.other) for n in walk(branch) if isinstance(n, Elem)]
-        inputs = [x for x in read if x.ptr in names and not x.index and self.p.op.tensor(x.tensor).role == "input"]
+        read = [
+            n for c in choices for branch in (c.then, c.other) for n in walk(branch) if isinstance(n, Elem)
+        ]
+        inputs = [
+            x for x in read if x.ptr in names and not x.index and self.p.op.tensor(x.tensor).role == "input"
+        ]
         return list(dict.fromkeys(inputs))
 
     def by_distance(
@@ -556,8 +560,9 @@ def _values(s: Let | Store) -> tuple[Expr, ...]:
 
 
 def _angles(w: Walk) -> tuple[list[Let], list[Expr]] | None:
-    """The arguments of sin and cos in a straight line, behind what they are made of; None where there are none, or where
-    to make them twice would not be the same or not be cheap.
+    """The arguments of sin and cos in a straight line, behind what they are made of.
+
+    None where there are none, or where to make them twice would not be the same or not be cheap.
     """
     body = [s for s in w.body if isinstance(s, (Let, Store))]
     calls = [n for s in body for x in _values(s) for n in walk(x) if _by_distance(n)]

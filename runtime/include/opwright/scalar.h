@@ -240,7 +240,7 @@ OWK_UNARY(erfc)
 /* e^x without a branch or a call, so that loops over it vectorise: x = n ln 2 + r, |r| <= 0.35, e^r by a polynomial (off by
  * 2^-28), and 2^n in two factors, so that a subnormal result rounds once.  The low bits of `shifted` are n + 254: half of
  * them is the one factor's exponent, the rest the other's.  At most 1 ulp. */
-OWK_FN float owk_exp_within_f32(float x) { /* -104 <= x <= 89 */
+OWK_FN float owk_exp_within_f32(float x) {              /* -104 <= x <= 89 */
   float shifted = owk_mad(x, 1.44269502f, 12583166.0f); /* 1.5 * 2^23 + 254 */
   float n = shifted - 12583166.0f;
   float r = owk_mad(n, -0.693359375f, x);

@@ -307,7 +307,7 @@ OWK_FN float owk_exp2_f32(float x) { return (float)owk_exp2_core(owk_clamp(x, 30
 typedef struct {
   float p, half;
 } OwkNearPower;
-OWK_FN OwkNearPower owk_near_power(float x) { /* |x| <= 89 */
+OWK_FN OwkNearPower owk_near_power(float x) {           /* |x| <= 89 */
   float shifted = owk_mad(x, 1.44269502f, 12583038.0f); /* 1.5 * 2^23 + 126 */
   float n = shifted - 12583038.0f;
   float r = owk_mad(n, -0.693359375f, x);
@@ -333,7 +333,7 @@ typedef struct {
   float k, f;
 } OwkNearSplit;
 OWK_FN OwkNearSplit owk_near_split(float x) { /* positive and finite */
-  bool small = x < 1.17549435e-38f; /* subnormal */
+  bool small = x < 1.17549435e-38f;           /* subnormal */
   uint32_t i = owk_bits(small ? x * 8388608.0f : x) - 0x3F3504F3u;
   int32_t k = (int32_t)i >> 23;
   OwkNearSplit s = {(float)(small ? k - 23 : k), owk_float((i & 0x7FFFFFu) + 0x3F3504F3u) - 1.0f};
@@ -443,7 +443,7 @@ OWK_FN float owk_atanh_f32(float x) {
 OWK_FN float owk_tanh_f32(float x) {
   float a = OWK_M(fabsf)(x);
   OwkNearPower e = owk_near_power(-2.0f * (a > 10.0f ? 10.0f : a)); /* beyond, 1 - tanh is below 2^-28 */
-  float t = owk_mad(e.half, e.p, e.half - 0.5f); /* half of it */
+  float t = owk_mad(e.half, e.p, e.half - 0.5f);                    /* half of it */
   return OWK_M(copysignf)(t / (t + 1.0f), x);
 }
 

@@ -121,6 +121,20 @@ def test_exponentials_of_what_a_mask_hides_make_no_subnormal_numbers_on_the_way(
     assert "masked" not in emit(softmax(), "cpu-avx2").source
 
 
+def test_loops_over_angles_ask_how_far_they_are_and_choices_read_beforehand() -> None:
+    text = (
+        "op: t\ntypes: {T: f32}\ninputs: {x: 'T[N]', w: 'T[N]'}\noutputs: {y: 'T[N]'}\ncompute: |\n"
+        "  y[i] = cos(x[i] * 2) if x[i] > 0 else w[i]\n"
+    )
+    spec = load_spec_text(text)[0]
+    op = normalise(bind(spec, keys_of(spec)[0]))
+    kernel = emit(op, "cpu-avx2").source
+    assert "owk_farther(far0, x_p[t0 * x_p_s] * 2.0f)" in kernel
+    assert "v0_1 = w_p[t0 * w_p_s];" in kernel
+    assert kernel.count("owk_cos_near_f32(") == kernel.count("owk_cos_f32(") == 1
+    assert "owk_farther" not in emit(op, "cpu-portable").source
+
+
 def test_products_that_are_added_are_fused_where_the_dialect_can() -> None:
     assert "owk_fma(" in emit(squares(), "cpu-avx2").source
     assert "owk_fma(" not in emit(squares(), "cpu-portable").source
