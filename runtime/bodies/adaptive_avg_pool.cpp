@@ -1,5 +1,4 @@
-// Sums over boxes of x: rows of a box in lanes, and what they come to in pairs.  Rows that lie one behind the other are
-// one row.
+// Sums over boxes of x: rows of a box in lanes, and what they come to in pairs.
 
 constexpr int64_t long_row = 1024;
 
@@ -10,7 +9,8 @@ static inline A row_sum(const T* x, int64_t n, int64_t step) {
     for (int32_t e = 0; e < 16; ++e) lane[e] += load(x + (i + e) * step);
   A sum = 0;
   for (; i < n; ++i) sum += load(x + i * step);
-  return n >= 16 ? sum + owk_join_lanes(lane) : sum;
+  for (int32_t e = 0; e < 16 && n >= 16; ++e) sum += lane[e];
+  return sum;
 }
 
 static void rows(void* ctx, int64_t lo, int64_t hi, int32_t) {
@@ -33,20 +33,13 @@ static void rows(void* ctx, int64_t lo, int64_t hi, int32_t) {
       count *= size[d - batch];
       if (d < last) boxes *= size[d - batch];
     }
-    int64_t width = size[I_rank - 1];
-    int32_t outer = last;  // the axes of the box before it step from row to row
-    while (outer > batch && a.x.strides[outer - 1] == width * step) {
-      --outer;
-      boxes /= size[outer - batch];
-      width *= size[outer - batch];
-    }
-    const int64_t parts = (width + long_row - 1) / long_row;
+    const int64_t width = size[I_rank - 1], parts = (width + long_row - 1) / long_row;
     A pairs[64];  // of a binary counter's digits that are 1: the sums so far
     int32_t open = 0;
     for (int64_t b = 0; b < boxes * parts; ++b) {
       const int64_t from = b % parts * long_row;
       int64_t at = x_at + from * step, of = b / parts;
-      for (int32_t d = outer - 1; d >= batch; --d) {
+      for (int32_t d = last - 1; d >= batch; --d) {
         at += of % size[d - batch] * a.x.strides[d];
         of /= size[d - batch];
       }
