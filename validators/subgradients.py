@@ -33,6 +33,26 @@ _USUAL = (-1.0, -0.5, -0.0, 0.0, 0.5, 1.0)
 _LARGEST = 64.0
 #: What stands for infinity where an argument is off by a rounding.
 _POLE = 2.0**50
+
+
+def _unreached(trial: Trial, ours: Array) -> Array:
+    """Values of more than there are positions: those beyond have no part in the result."""
+    fewer = any(a.dtype.kind == "i" and a.shape != ours.shape for a in trial.arrays.values())
+    return np.asarray((ours == 0) & fewer)
+
+
+def _left_out(trial: Trial, ours: Array, theirs: Array) -> Array:
+    """Where a largest value gets less because the old one, which is left out, happens to be equal: the result does not
+    depend on that one, so that all of what comes back is the value's.
+    """
+    said = dict(trial.key.static)
+    if said.get("include_self", True) or said.get("reduce") not in ("amax", "amin"):
+        return np.zeros(ours.shape, np.bool_)
+    return np.asarray(
+        (np.sign(ours) == np.sign(theirs)) & (0 < np.abs(theirs)) & (np.abs(theirs) < np.abs(ours))
+    )
+
+
 #: Overloads whose gradient in PyTorch is none somewhere, and where ours follows the rules of docs/language.md: what
 #: PyTorch does, and which of its elements that pardons, of this call, beside ours.
 _ELSEWHERE: dict[str, tuple[str, Callable[[Trial, Array, Array], Array]]] = {
@@ -57,10 +77,8 @@ _ELSEWHERE: dict[str, tuple[str, Callable[[Trial, Array, Array], Array]]] = {
         lambda trial, ours, theirs: ours == 0,
     ),
     "aten.scatter_reduce.two": (
-        "gives values that no position is for the gradient of others",
-        lambda trial, ours, theirs: (
-            (ours == 0) & any(a.dtype.kind == "i" and a.shape != ours.shape for a in trial.arrays.values())
-        ),
+        "gives values that no position is for the gradient of others, and counts what is left out among ties",
+        lambda trial, ours, theirs: _unreached(trial, ours) | _left_out(trial, ours, theirs),
     ),
 }
 
