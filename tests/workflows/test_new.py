@@ -106,7 +106,7 @@ def test_schema_is_json_schema(ow: Any, tmp_path: Path) -> None:
 
 
 def test_an_overload_that_is_served_is_refused(ow: Any, project: Path) -> None:
-    ran = ow("new", "mine", "--from", "aten.lerp.Scalar")
+    ran = ow("new", "mine", "--from", "aten.lerp.Tensor")
     assert ran.code == 2 and "`lerp` already" in ran.err and "--like lerp" in ran.err
     assert not (project / "specs" / "misc").exists()
 
