@@ -180,6 +180,7 @@ class Result:
     refused: dict[str, str] = field(default_factory=dict)
     reached: str = ""
     dynamic: str = ""
+    notes: tuple[str, ...] = ()
     parts: Mapping[str, float] = field(default_factory=dict)
     failed: str = ""
     cause: OpwrightError | None = None
@@ -227,6 +228,8 @@ class Result:
             "calls": self.calls,
             "groups": self.groups,
             "refused_groups": dict(self.refused),
+            "dynamic": self.dynamic,
+            "notes": list(self.notes),
             "worst_call": _finite(self.worst_call),
             "failed": self.failed or None,
         }
@@ -409,7 +412,7 @@ class _Run:
             r.source, r.meta = str(facts["source"]), facts["meta"]
             r.dtype = self.program.dtype.value
             r.levels["L0"] = True
-            r.dynamic = str(facts["dynamic"])
+            r.dynamic, r.notes = str(facts["dynamic"]), tuple(facts["notes"])
             r.parts = {k: float(v) for k, v in self.captured.seconds.items()}
             r.calls = len(self.program.calls)
             r.graph = graph_of(self.program)
@@ -922,6 +925,8 @@ def print_result(r: Result) -> None:
         why = r.reasons.get(name, "")
         if r.levels[name] is False or (r.levels[name] is None and why and not why.startswith(UNMEASURED)):
             console.say(f"  {name}: {r.reasons.get(name, 'not held')}")
+    for note in r.notes:
+        console.say(f"  {note}")
     if r.program is not None and r.levels["L2"]:
         console.say(f"  run it: opwright run {_short(r.program)}")
 

@@ -26,6 +26,7 @@ from .captured import Capture, CaptureError
 from .convert import Converter
 from .expand import answers
 from .explain import explain, place_of, plainly
+from .ir import Assert, cond_names
 from .rewrite import ControlFlowError, rewrite
 
 __all__ = ["capture", "dynamic_axes"]
@@ -64,13 +65,15 @@ def capture(
     exported: Any = None,
     further: bool = False,
     fixed: Collection[str] = (),
+    assuming: bool = False,
     report: Callable[[str, Callable[[], Any]], Any] | None = None,
 ) -> Capture:
     """Export, decompose and convert; with fewer varying axes where that fails, and says so in `notes`.
 
     `further`: what nothing supplies is decomposed beyond core ATen, where what it becomes is supplied.
     `fixed`: keyword arguments whose extents do not vary.  `exported`: an ExportedProgram to convert instead of the
-    module.  `report(stage, work)` runs `work` under a clock.
+    module.  `assuming`: choices that depend on what tensors hold fall as for these arguments, and the program refuses
+    others.  `report(stage, work)` runs `work` under a clock.
     Raises `CaptureError` with what each attempt said.
     """
     clock = report or _unclocked
@@ -83,7 +86,9 @@ def capture(
     for dynamic, axes in attempts:
         try:
             ep, fixed = (
-                _exported(module, args, kwargs, axes, clock) if exported is None else (rewrite(exported), ())
+                _exported(module, args, kwargs, axes, clock, assuming)
+                if exported is None
+                else (rewrite(exported), ())
             )
             core = clock("decompose", partial(compat.decompose, ep, keep))
             notes = fixed + tuple(
@@ -97,6 +102,8 @@ def capture(
                 return found
 
             done = converted(core)
+            if assuming and (tied := _tied(done)):
+                raise CaptureError(tied)
             done = _derived(done, keep, converted) if further else done
             if best is None or len(_missing(done)) < len(_missing(best)):
                 best = done
@@ -116,13 +123,18 @@ def capture(
 
 
 def _exported(
-    module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], axes: _Axes, clock: Callable[..., Any]
+    module: Any,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    axes: _Axes,
+    clock: Callable[..., Any],
+    assuming: bool = False,
 ) -> tuple[Any, tuple[str, ...]]:
     """The exported program without subgraphs, and what had to be fixed for that."""
     axes = list(axes)
     notes: list[str] = []
     while True:
-        ep = clock("export", partial(compat.export, module, args, kwargs, axes))
+        ep = clock("export", partial(compat.export, module, args, kwargs, axes, assuming))
         try:
             return rewrite(ep), tuple(notes)
         except ControlFlowError as e:
@@ -140,6 +152,16 @@ def _explained(source: str, failures: Mapping[str, Sequence[str]], last: Excepti
     several = len(failures) > 1
     reasons = "; ".join(f"{why} ({', '.join(tried)})" if several else why for why, tried in failures.items())
     return CaptureError(f"cannot capture {source}: {reasons}", place=place, hint=hint)
+
+
+def _tied(found: Capture) -> str:
+    """The assertion that an extent which varies is what tensors hold, if there is one: other extents would fail it."""
+    p = found.program
+    given = {s.name for s in p.symbols.values()}
+    asserts = [n for n in p.nodes if isinstance(n, Assert)]
+    return next(
+        (n.message for n in asserts if 0 < len(cond_names(n.cond) & given) < len(cond_names(n.cond))), ""
+    )
 
 
 def _missing(found: Capture) -> set[str]:

@@ -19,6 +19,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -38,6 +39,7 @@ from .explain import explain
 from .folder import write_folder, write_tensors
 from .half import record_half
 from .inventory import inventory
+from .ir import Assert, cond_names
 from .training_record import record_training
 
 RECORDS = 2
@@ -91,7 +93,14 @@ def work(
 
     def captured_of(m: models.Model) -> Capture:
         return graph(
-            m.module, m.args, m.kwargs, name=m.name, source=m.source, exported=m.exported, fixed=m.fixed
+            m.module,
+            m.args,
+            m.kwargs,
+            name=m.name,
+            source=m.source,
+            exported=m.exported,
+            fixed=m.fixed,
+            assuming=m.assuming,
         )
 
     model, captured = _as_far_as_it_goes(model, captured_of)
@@ -158,21 +167,60 @@ def work(
 def _as_far_as_it_goes(
     model: models.Model, captured_of: Callable[[models.Model], Capture]
 ) -> tuple[models.Model, Capture]:
-    """The model with all of its inputs; with its text alone where that is captured, or supplied, and the other not;
-    with masks that it holds where it reads from them how long what they mask is."""
+    """The model with all of its inputs; with its text alone where that is captured, or supplied, and the other not.
+    Where a choice in it depends on what tensors hold: for the example's choice, and refusing others; else without the
+    masks that it runs without; else with masks that it holds."""
+    error: OpwrightError | None = None
+    whole: tuple[models.Model, Capture] | None = None
     try:
-        return _whole_or_text(model, captured_of)
+        whole = _whole_or_text(model, captured_of)
+        if not model.masks or not _lacks(whole[1]):
+            return whole
     except OpwrightError as e:
-        held = models.holding_masks(model) if "data-dependent" in e.message else None
-        if held is None:
-            raise
-        try:
+        error = e
+    why = error.message if error is not None else "" if whole is None else ", ".join(_lacks(whole[1]))
+    depends = error is not None and "data-dependent" in why
+    if depends and hasattr(model.module, "config"):  # whoever wrote the module can say it otherwise
+        with suppress(OpwrightError):
+            found, captured = _whole_or_text(replace(model, assuming=True), captured_of)
+            if not _lacks(captured):
+                return found, replace(captured, notes=(*captured.notes, *_assumed(captured)))
+    for bare in models.without_masks(model):
+        with suppress(OpwrightError):
+            found, captured = _whole_or_text(bare, captured_of)
+            if not _lacks(captured):
+                return found, _unpadded(captured, [n for n in model.kwargs if n not in bare.kwargs], why)
+    held = models.holding_masks(model) if depends else None
+    if held is not None:
+        with suppress(OpwrightError):
             captured = captured_of(held)
-        except OpwrightError:
-            raise e from None
-        names = ", ".join(n for n in model.kwargs if n not in held.kwargs)
-        note = f"captured for the {names} of the example: {e.message}"
-        return held, replace(captured, notes=(*captured.notes, note))
+            names = [n for n in model.kwargs if n not in held.kwargs]
+            if all(bool((model.kwargs[n] == 1).all()) for n in names):
+                return held, _unpadded(captured, names, why)
+            note = f"captured for the {', '.join(names)} of the example: {why}"
+            return held, replace(captured, notes=(*captured.notes, note))
+    if error is not None:
+        raise error
+    assert whole is not None
+    return whole
+
+
+def _lacks(captured: Capture) -> list[str]:
+    return sorted({c.aten for c in captured.program.calls if c.missing})
+
+
+def _unpadded(captured: Capture, masks: Sequence[str], why: str) -> Capture:
+    """The capture, which says that it takes no masks."""
+    are = "is no input" if len(masks) == 1 else "are no inputs"
+    note = f"captured for inputs without padding, {', '.join(masks)} {are}: {why}"
+    return replace(captured, notes=(*captured.notes, note))
+
+
+def _assumed(captured: Capture) -> list[str]:
+    """What the program asserts of what tensors hold."""
+    p = captured.program
+    asserts = [n for n in p.nodes if isinstance(n, Assert) and cond_names(n.cond) - p.symbols.keys()]
+    return [f"refuses other inputs: {n.message}" for n in asserts]
 
 
 def _whole_or_text(

@@ -63,6 +63,7 @@ from .ir import (
     attr_json,
     cond_holds,
     cond_names,
+    cond_text,
     outputs_of,
     uses_of,
     with_nodes,
@@ -80,6 +81,7 @@ class Converter(Builder):
         self.core, self.exported, self.table = core, exported, table
         self.env: dict[str, Item] = {}
         self.names: dict[str, str | IntExpr] = {}  # the exporter's symbol → ours
+        self.reads: dict[str, Site] = {}  # a number that is read from a tensor → where
         self.ranges = compat.ranges(core)
         self.composed: set[str] = set()  # overloads that several calls answer
         self.constant_outputs: dict[
@@ -301,6 +303,16 @@ class Converter(Builder):
                 out.append(Assert(cond, f"the model was captured for {_readable(text)}"))
         return out
 
+    def plainly(self, cond: Cond) -> Cond:
+        """The same of one truth that is read from a tensor, said of the truth itself."""
+        names = sorted(cond_names(cond))
+        if len(names) != 1 or names[0] not in self.values or self.values[names[0]].dtype is not DType.BOOL:
+            return cond
+        where = [k for k in (0, 1) if cond_holds(cond, {names[0]: k})]
+        if len(where) == 2:
+            return ("eq", IntExpr.of(0), IntExpr.of(0))
+        return ("eq", IntExpr.of(names[0]), IntExpr.of(where[0])) if where else cond
+
     def certain(self, cond: Cond) -> bool:
         """Whether a comparison holds by its form or by the symbols' ranges alone."""
         op, *xs = cond
@@ -472,7 +484,17 @@ class Converter(Builder):
         self.values[id] = Value(id, dtype, kind="scalar")
         self.nodes.append(Read(self.materialise(x), id))
         self.names[raw] = id
+        self.reads[id] = self.site
         return IntExpr.of(id)
+
+    def assertion(self, cond: Cond, said: str) -> str:
+        """What an assertion says when it fails; the exporter's own speaks of its symbols."""
+        if said and not said.startswith("Runtime assertion failed"):
+            return said
+        where = [
+            f"{n} is read at {s} `{s.text}`" for n in sorted(cond_names(cond)) if (s := self.reads.get(n))
+        ]
+        return "; ".join([f"the model was captured where {cond_text(cond)}", *where])
 
     def python(self, node: Any) -> Item:
         name = getattr(node.target, "__name__", str(node.target))

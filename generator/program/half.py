@@ -56,6 +56,7 @@ def record_half(
             source=half.source,
             further=further,
             fixed=half.fixed,
+            assuming=half.assuming,
         ),
     )
     write_folder(out / "program", captured.program, captured.tensors)

@@ -285,6 +285,15 @@ def cond_holds(cond: Cond, env: Mapping[str, int]) -> bool:
     return (all if op == "and" else any)(cond_holds(x, env) for x in xs)
 
 
+def cond_text(cond: Cond) -> str:
+    """A condition for people."""
+    op, *xs = cond
+    if op in _COMPARE:
+        return f"{xs[0]} {_COMPARE[op][0]} {xs[1]}"
+    parts = [f"({cond_text(x)})" for x in xs]
+    return f"not {parts[0]}" if op == "not" else f" {op} ".join(parts)
+
+
 def names_of(node: Node) -> frozenset[str]:
     """Symbols and registers that a node's expressions read."""
     match node:

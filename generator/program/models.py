@@ -12,7 +12,7 @@ All of this runs code that others wrote, so `capture_worker` does it in a child 
 Random weights are then enlarged (`rescale`): as they are initialised, many blocks barely move the output and an error
 in them cannot be seen (DESIGN.md, L2).
 
-May import: shrink, torch_compat, generator.errors (torch and transformers inside functions).
+May import: shrink, masks, torch_compat, generator.errors (torch and transformers inside functions).
 To add a kind of target: a branch in `load`; a task of transformers: a line in `_TASKS`; an input: `_inputs`.
 """
 
@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ..errors import MachineError, OpwrightError, Place, did_you_mean
-from . import geometry, mending, parts, placeholders
+from . import geometry, masks, mending, parts, placeholders
 from . import torch_compat as compat
 from .described import Said, described
 from .shrink import Sizes, attempts
@@ -55,7 +55,9 @@ class TargetError(OpwrightError):
 class Model:
     """A module and a call of it.  `exported` instead of `module` for a `.pt2`; `meta` says how it was made; `fixed`:
     the keyword arguments whose extents belong to what the module was given (`geometry.py`); `plain`: keyword arguments
-    without images and sounds, where the module takes text alone as well."""
+    without images and sounds, where the module takes text alone as well; `masks`: those of the keyword arguments that
+    only say what is padding, beyond what the module asks for; `assuming`: choices by what tensors hold are the
+    example's."""
 
     name: str
     source: str
@@ -66,6 +68,8 @@ class Model:
     exported: Any = None
     fixed: frozenset[str] = frozenset()
     plain: Mapping[str, Any] | None = None
+    masks: frozenset[str] = frozenset()
+    assuming: bool = False
 
 
 def load(target: str, *, seed: int = 0, enlarge: bool | None = None, trust: bool = False) -> Model:
@@ -449,6 +453,11 @@ def _by_itself(model_type: str, seed: int) -> Model:
             continue
         stand = placeholders.held(config, inputs)
         plain = _text_alone(module, inputs, stand)
+        said = described(module.forward, partial(_first, config))
+        beside = masks.heeded(module, inputs, said)
+        inputs = {**inputs, **beside}
+        if plain is not None:
+            plain = {**plain, **masks.heeded(module, plain, said)}
         kind = type(module).__name__
         module, inputs, given = geometry.placed(module, inputs)
         meta = {
@@ -475,6 +484,7 @@ def _by_itself(model_type: str, seed: int) -> Model:
             meta,
             fixed=fixed,
             plain=None if given else plain,
+            masks=frozenset(beside),
         )
     if lacking or replaced:
         needed = ", ".join(dict.fromkeys(lacking + replaced))
@@ -619,7 +629,7 @@ def _accepted(
 def _seen(module: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     """The inputs; with masks that leave out what they name, where nothing comes of ones that name all."""
     torch = compat.require_torch()
-    masks = {
+    turned = {
         n: x == 0 for n, x in inputs.items() if n.endswith("mask") and getattr(x, "dtype", None) is torch.bool
     }
 
@@ -629,9 +639,9 @@ def _seen(module: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         floats = [t for t in compat.tensors_of(result) if t.is_floating_point() and t.numel() > 1]
         return bool(floats) and all(bool(t.min() == t.max()) for t in floats)
 
-    if not masks or not dead(inputs):
+    if not turned or not dead(inputs):
         return inputs
-    turned = {**inputs, **masks}
+    turned = {**inputs, **turned}
     try:
         return inputs if dead(turned) else turned
     except Exception:  # it wants something to be named
@@ -903,12 +913,31 @@ class _Tried:
         return len(why) > 1 and len(set(why)) == 1 and "shape" not in why[0]
 
 
+def without_masks(model: Model) -> Iterator[Model]:
+    """The model without masks of padding: those that it does not ask for, then all, where it runs so."""
+    every = frozenset(
+        n for n in model.kwargs if masks.is_mask(n) and n not in model.meta.get("placeholders", {})
+    )
+    for names in dict.fromkeys((model.masks, every)):
+        kwargs = {n: x for n, x in model.kwargs.items() if n not in names}
+        plain = {n: x for n, x in model.plain.items() if n not in names} if model.plain is not None else None
+        if not names or not kwargs or model.args:
+            continue
+        try:
+            with compat.require_torch().no_grad(), compat.quiet():
+                model.module(**kwargs)
+        except Exception:
+            continue
+        meta = {**model.meta, "inputs": _said(kwargs)}
+        yield replace(model, kwargs=kwargs, plain=plain, masks=model.masks - names, meta=meta)
+
+
 def holding_masks(model: Model) -> Model | None:
     """The model that holds the masks of its example; None where it takes none, or nothing else."""
-    masks = [n for n in model.kwargs if n.endswith("mask")]
-    if model.args or not masks or len(masks) == len(model.kwargs) or not hasattr(model.module, "config"):
+    names = [n for n in model.kwargs if n.endswith("mask")]
+    if model.args or not names or len(names) == len(model.kwargs) or not hasattr(model.module, "config"):
         return None
-    module, inputs, given = geometry.placed(model.module, model.kwargs, masks)
+    module, inputs, given = geometry.placed(model.module, model.kwargs, names)
     meta = {**model.meta, "inputs": _said(inputs), "given": {**model.meta.get("given", {}), **given}}
     return replace(model, module=module, kwargs=inputs, meta=meta, fixed=frozenset(inputs), plain=None)
 
@@ -1104,14 +1133,14 @@ def _inputs(module: Any, seed: int) -> Iterator[dict[str, Any]]:
         if not chosen or chosen in tried:
             continue
         tried.append(chosen)
-        masks = {n: of for n in chosen if (of := _masked(n, chosen)) is not None}
-        free = [n for n in chosen if n not in masks]
+        covers = {n: of for n in chosen if (of := _masked(n, chosen)) is not None}
+        free = [n for n in chosen if n not in covers]
         for combination in _combinations([makers[n] for n in free]):
             made = {n: make() for n, make in zip(free, combination, strict=True)}
             # A mask is as long as what it masks, along one axis or the other.
-            for axis in (1, -1) if masks else (1,):
+            for axis in (1, -1) if covers else (1,):
                 over = {
-                    n: torch.ones(made[of].shape[0], made[of].shape[axis]).long() for n, of in masks.items()
+                    n: torch.ones(made[of].shape[0], made[of].shape[axis]).long() for n, of in covers.items()
                 }
                 yield {n: over[n] if n in over else made[n] for n in chosen}
 

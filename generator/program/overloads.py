@@ -80,9 +80,9 @@ def _assert_scalar(c: Converter, node: Any, bound: Mapping[str, Any]) -> Item:
     val = value.meta["val"] if hasattr(value, "meta") else value
     cond = compat.cond_of(val)
     if not isinstance(cond, bool):
-        cond = _renamed(c, cond)
-        if not c.certain(cond):
-            c.nodes.append(Assert(cond, str(bound.get("assert_msg", "assertion of the model"))))
+        cond = c.plainly(_renamed(c, cond))
+        if not c.certain(cond) and all(not isinstance(n, Assert) or n.cond != cond for n in c.nodes):
+            c.nodes.append(Assert(cond, c.assertion(cond, str(bound.get("assert_msg", "")))))
     elif not cond:
         raise CaptureError(f"the model's own assertion fails: {bound.get('assert_msg')}")
     return None

@@ -40,6 +40,8 @@ from .ir import (
     outputs_of,
     uses_of,
 )
+from .masks import is_mask
+from .masks import padded as of_padding
 from .models import rescale
 from .placeholders import kept
 
@@ -159,6 +161,11 @@ class _Graph:
         with torch.no_grad(), compat.computing_in(self.dtype):
             for node in self.nodes:
                 self.step(node)
+
+    def refuses(self) -> bool:
+        """Whether an assertion on what tensors hold fails, once it ran."""
+        checks = [n for n in self.nodes if self.names[n.name] == "aten._assert_scalar.default"]
+        return any(not self.lookup(n.args[0]) for n in checks)
 
     def outputs(self, env: Mapping[str, Any]) -> dict[str, Any]:
         """The program's outputs that are user outputs of the graph, by name."""
@@ -674,6 +681,8 @@ def fresh(
     last: Exception | None = None
     odd: tuple[dict[str, Any], dict[str, int], dict[str, Any]] | None = None
     nan = ""
+    extents = frozenset(captured.program.symbols)
+    asserts = any(isinstance(n, Assert) and cond_names(n.cond) - extents for n in captured.program.nodes)
     for sizes in [*_other_sizes(captured.program, plain, k), plain]:
         for padded in (True, False):
             generator = torch.Generator().manual_seed(seed)
@@ -696,6 +705,9 @@ def fresh(
             except Exception as e:  # the module's own code refuses these extents
                 last = e
                 continue
+            if asserts and (refused := _refused(captured, inputs)):
+                last = CaptureError(refused)
+                continue
             if all(bool(torch.isfinite(t).all()) for t in out.values()):
                 return inputs, sizes, out
             nans = [name for name, t in out.items() if bool(torch.isnan(t).any())]
@@ -715,6 +727,20 @@ def fresh(
     raise CaptureError(
         f"the model does not run on inputs like its example: {type(last).__name__}: {what}", place=place
     )
+
+
+def _refused(captured: Capture, inputs: Tensors) -> str:
+    """What the program says of inputs that it refuses; empty where it takes them."""
+    graph = _Graph(captured, inputs, None)
+    try:
+        graph.run()
+        if not graph.refuses():
+            return ""
+    except Exception:  # what follows from what does not hold
+        pass
+    extents = frozenset(captured.program.symbols)
+    asserts = [n for n in captured.program.nodes if isinstance(n, Assert) and cond_names(n.cond) - extents]
+    return asserts[0].message if asserts else "the program refuses them"
 
 
 def _other_sizes(p: Program, plain: Mapping[str, int], k: int) -> Iterator[dict[str, int]]:
@@ -755,6 +781,8 @@ def _redraw(name: str, example: Any, shape: Sequence[int], generator: Any, padde
         if padded and "mask" in name and bool(low == 1) and len(shape) == 2:
             for row in range(1, shape[0]):
                 out[row, shape[1] - row % max(shape[1] // 3, 1) - 1 :] = 0
+        elif padded and is_mask(name) and bool(low == 1) and len(shape) > 2:
+            out = of_padding(out)  # of images
         return out
     if example.dtype == torch.bool:
         return torch.rand(tuple(shape), generator=generator) < float(example.double().mean())

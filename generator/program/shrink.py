@@ -93,7 +93,7 @@ _RULES: tuple[tuple[str, str, Callable[[Sizes], int]], ...] = (
         lambda s: s.positions,
     ),
     (
-        r"sliding_window(_size)?$|^local_attention$|attention_(window|chunk)_size|(^|_)chunk_size$",
+        r"sliding_window(_size)?$|^local_attention$|attention_(window|chunk)(_size)?$|(^|_)chunk_size$",
         "window",
         lambda s: s.window,
     ),

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import importlib
+import logging
 import os
 import re
 import sys
@@ -390,10 +391,15 @@ def _guard_int(e: ast.expr, extent: Callable[[str, int], IntExpr | None]) -> Int
 
 
 def export(
-    module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], dims: Sequence[Sequence[int]]
+    module: Any,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    dims: Sequence[Sequence[int]],
+    assuming: bool = False,
 ) -> Any:
     """`torch.export.export(strict=False)`; `dims` are the axes that may vary (`Dim.AUTO`), for each of the arguments'
-    tensors (`tensors_of`)."""
+    tensors (`tensors_of`).  `assuming`: what depends on what tensors hold is as these arguments have it, and the graph
+    asserts that of others."""
     torch = require_torch()
     _with_fakes(torch)
     given = tuple(args), dict(kwargs)
@@ -416,7 +422,13 @@ def export(
     def exported() -> Any:
         return torch.export.export(module, tuple(args), dict(kwargs), dynamic_shapes=dynamic, strict=False)
 
-    with quiet(), torch.no_grad(), marking(), standing_in(torch), _exportable():
+    with ExitStack() as stack:
+        for context in (quiet(), torch.no_grad(), marking(), standing_in(torch), _exportable()):
+            stack.enter_context(context)
+        if assuming:
+            stack.enter_context(torch._functorch.config.patch(fake_tensor_propagate_real_tensors=True))
+            stack.enter_context(_unsaid("torch.fx.experimental.symbolic_shapes"))
+            return exported()
         try:
             try:
                 first = exported()
@@ -442,6 +454,18 @@ def export(
                 if not known:
                     raise
                 return exported()
+
+
+@contextmanager
+def _unsaid(logger: str) -> Iterator[None]:
+    """Without a logger's warnings."""
+    found = logging.getLogger(logger)
+    before = found.level
+    found.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        found.setLevel(before)
 
 
 def _reads(exported: Any) -> int:

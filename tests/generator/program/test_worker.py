@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from opwright.generator.errors import MachineError, OpwrightError
-from opwright.generator.program import aten, capture_worker
+from opwright.generator.program import aten, capture_worker, records
 from opwright.generator.program.aten import AtenRow
+from opwright.generator.program.capture import capture
 from opwright.generator.program.capture_run import CANNOT_WRITE, Captured, run_worker, worker_error
 from opwright.generator.program.captured import Capture, CaptureError
 from opwright.generator.program.folder import read_folder, read_tensors
@@ -299,6 +300,32 @@ def test_a_text_alone_is_captured_where_the_image_with_it_is_not() -> None:
     assert list(got.kwargs) == ["input_ids"]
     assert captured.notes == ("captured without pixel_values: it looks at the image",)
     assert capture_worker._as_far_as_it_goes(got, captured_of)[1].notes == ()
+
+
+def test_a_choice_by_what_a_mask_holds_falls_as_the_example_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """longformer: whether anything is attended to from everywhere decides what is computed."""
+
+    class Choosing(torch.nn.Module):  # type: ignore[misc]
+        config = None
+
+        def forward(self, x: Any, attention_mask: Any) -> Any:
+            anywhere = (attention_mask > 1).any().item()
+            return x.mean(1) if anywhere else (x * attention_mask).sum(1)
+
+    inputs = {"x": torch.randn(2, 6), "attention_mask": torch.ones(2, 6, dtype=torch.int64)}
+    model = Model("m", "test:m", Choosing(), (), inputs)
+
+    def captured_of(m: Model) -> Capture:
+        return capture(m.module, (), m.kwargs, {}, name="m", source="m", fixed=m.fixed, assuming=m.assuming)
+
+    monkeypatch.setattr(capture_worker, "_lacks", lambda captured: [])  # there is no table
+    got, captured = capture_worker._as_far_as_it_goes(model, captured_of)
+    assert [b.name for b in captured.program.inputs] == ["x", "attention_mask"] and got.assuming
+    (note,) = captured.notes
+    assert "n1 == 0" in note and "test_worker.py:" in note and ".any().item()" in note
+    for value, refused in ((1, False), (0, False), (2, True)):
+        mask = torch.full((2, 6), value)
+        assert bool(records._refused(captured, {**inputs, "attention_mask": mask})) == refused
 
 
 def test_masks_are_held_where_a_model_counts_in_them() -> None:
