@@ -198,6 +198,11 @@ class Call:
     def __init__(self, raw: OwCall, error: OwError, shapes: Any, keep: list[Any]) -> None:
         self.raw, self.error, self.shapes, self._keep = raw, error, shapes, keep
 
+    def words(self) -> list[bytes]:
+        """What a kernel is told of its tensors and attributes, and may not change."""
+        told = [bytes(part) for part in self._keep if part is not None]
+        return [bytes(self.raw), *told]
+
     def output_shapes(self) -> list[list[int]]:
         """What infer wrote."""
         return [list(s.dim[: min(max(s.rank, 0), MAX_RANK)]) for s in self.shapes[: self.raw.n_out]]
@@ -261,9 +266,10 @@ def build_call(
     flags: int = 0,
     tiles: bool = True,
     version: int = ABI,
+    owner: int = 0,
 ) -> Call:
     """One call.  `workspace` is (address, bytes), `parallel` the address of an `OwParallelFor` or 0; `tiles`: the
-    kernel may use the processor's, where there are any."""
+    kernel may use the processor's, where there are any; `owner`: what the call says of its pool and its stream."""
     keep: list[Any] = []
     values = (OwAttr * max(len(attrs), 1))()
     for k, attr in enumerate(attrs):
@@ -290,7 +296,9 @@ def build_call(
         workspace=workspace[0] or None,
         workspace_bytes=workspace[1],
         error=ctypes.pointer(error),
+        stream=owner or None,
         parallel=parallel or None,
+        pool=owner or None,
         max_threads=threads,
         flags=flags | (tile_flag() if tiles else 0),
     )

@@ -110,10 +110,17 @@ def total(
         overflow = ~(size <= float(dtype.max))
         r = np.where(bad, np.where(~np.isfinite(v) & ~overflow, 0.0, np.inf), r)
         if not are_floats():
-            v = np.where(overflow & ~np.isfinite(v), np.nan, v)
+            v = np.where(overflow & (~np.isfinite(v) | _opposed(v, size, dtype)), np.nan, v)
     if open_ is not None and np.any(open_):
         v, r = np.where(open_, np.nan, v), np.where(open_, np.inf, r)
     return v, unless_zero(r)
+
+
+def _opposed(v: Array, size: Array, dtype: DType) -> Array:
+    """Where the positive terms of a sum overflow by themselves, and the negative ones do: in some order of the terms it
+    is inf - inf."""
+    with np.errstate(all="ignore"):
+        return np.asarray((size - np.abs(v)) / 2 > float(dtype.max))
 
 
 def _sum(b: Ball, dtype: DType) -> Ball:
@@ -374,7 +381,10 @@ def contract(a: Ball, b: Ball, axes: Sequence[int], shape: tuple[int, ...], dtyp
         r = np.where(whole == 0, 0.0, r)
         if np.isfinite(unit):
             r = np.where(size <= 2.0 ** precision(wide) * unit, 0.0, r)
-        r = np.where(~(whole + products <= float(wide.max)), np.inf, r)
+        overflow = ~(whole + products <= float(wide.max))
+        r = np.where(overflow, np.inf, r)
+        if overflow.any() and not are_floats():
+            v = np.where(overflow & _opposed(v, whole + products, wide), np.nan, v)
         return cast(Ball(v, wide, unless_zero(r), nonneg=a.nonneg and b.nonneg), dtype)
 
 

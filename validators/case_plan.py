@@ -127,6 +127,12 @@ class Plan:
             else:
                 add(roomy, t, self.finite())
                 add(roomy, t, self.values[0], self.layouts[-1])
+                for values in (
+                    "nan_inf",
+                    "int_limits",
+                    "wide",
+                ):  # whoever writes by hand writes a branch for a type
+                    add(roomy, t, values)
             for k in range(3 if self.full else 1):
                 add(f"draw{20 + 3 * n + k}", t, self.finite())
         for k in range(12 if self.full else 4):
@@ -158,18 +164,26 @@ class Plan:
         for rung, on in enumerate(RUNGS):
             if on.chain:
                 for variant in range(names if self.full else min(names, 3)):
-                    for values in ("all_equal", "exact")[: 1 + self.full]:
-                        add(f"size{rung}.{variant}", main, values)
+                    add(f"size{rung}.{variant}", main, "all_equal")
+                    # Of equal numbers no wrong place shows; and one that is drawn may be a near one.
+                    add(f"size{rung}.{variant}", main, "exact", index="" if self.index == "-" else "bounds")
+                continue
+            if on.few:
+                for variant in range(names if self.full else min(names, 3)):
+                    values = "exact" if (variant + self.b.seed) % 3 == 2 else self.finite()
+                    add(f"size{rung}.{variant}", main, values)
                 continue
             if not self.full:
                 for variant in range(2):
                     add(f"size{rung}.{self.b.seed % 8 + variant}", main, self.finite())
                 add(f"size{rung}.{(self.b.seed + rung) % 8}", main, "exact")
+                if not rung:  # a number of the one size that is wrong takes some hundreds to draw
+                    add(f"size{rung}.{self.b.seed % 8}", main, "wide")
                 continue
             for variant in range(min(2 * names, 6)):
                 for values in (self.finite(), "exact"):
                     add(f"size{rung}.{variant}", main, values)
-            for values in ("nan", "mixed"):
+            for values in ("nan", "mixed", "wide"):
                 add(f"size{rung}.{names - 1}", main, values)
             for k, types in enumerate(others):
                 add(f"size{rung}.{k + rung}", types, "exact" if (k + rung) % 2 else self.finite())
@@ -185,7 +199,7 @@ class Plan:
                 add(source, types, self.values[k % len(self.values)])
 
     def edges(self, add: Any, types: str, source: str) -> None:
-        extra = ("nan_inf", "zeros", "inf")
+        extra = ("nan_inf", "zeros", "inf", "halves", "wide")
         if self.full:
             extra += (
                 "large",
@@ -196,7 +210,6 @@ class Plan:
                 "mixed",
                 "exact",
                 "nan",
-                "halves",
             )  # type: ignore[assignment]
         for values in dict.fromkeys((*self.values, *extra)):
             add(source, types, values)

@@ -104,6 +104,8 @@ class Builder(Calls):
             return self.fill(name, call, chosen, values, layout, index)
         except OracleRefusal as e:
             raise CaseRefused(e.message, inapplicable=source.startswith(_TRIED)) from None
+        except MemoryError as e:
+            raise CaseRefused(f"its tensors take more memory than the judge may: {e}") from None
         except CaseRefused as e:
             raise CaseRefused(e.message, inapplicable=e.inapplicable or source.startswith("edge.")) from None
         except OpwrightError as e:

@@ -23,6 +23,8 @@ _ORDERS = {"forward": 0, "reverse": 1, "shuffled": 2}
 #: Where nothing lies: slices of far tensors are mapped from here on, each tensor a terabyte apart.
 _FAR, _APART = 1 << 44, 1 << 40
 _MAYMOVE, _FIXED = 1, 2
+_NOTHING = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+_UNLESS_TAKEN = 0x100000  # MAP_FIXED_NOREPLACE
 
 
 class Pool:
@@ -68,6 +70,7 @@ class Worker:
         if address in (None, ctypes.c_void_p(-1).value):
             raise OSError(ctypes.get_errno(), "the arena cannot be mapped")
         self.base: int = address
+        self.origin = address  # where the next call sees the arena
         self.pool = pool
         self.kernels: dict[tuple[str, str], abi.Kernel] = {}
         self.libraries: dict[str, ctypes.CDLL] = {}
@@ -85,7 +88,7 @@ class Worker:
             return None
         offset, dtype, shape, strides, far = t
         if far is None:
-            return abi.PlacedTensor(self.base + offset, dtype, tuple(shape), tuple(strides))
+            return abi.PlacedTensor(self.origin + offset, dtype, tuple(shape), tuple(strides))
         axis, pitch, stride = far
         strides[axis] = stride
         at = self.spread(offset, shape[axis], pitch, stride * abi.itemsize(dtype))
@@ -95,25 +98,48 @@ class Worker:
         """See `count` slices of the arena of `pitch` bytes a second time, `step` bytes apart; where the first is."""
         first = _FAR + len(self.far) * _APART
         for k in range(count):
-            old, new = self.base + offset + k * pitch, first + k * step
-            # Of a shared mapping, moving none of it maps it once more.
-            found = self.libc.mremap(
-                ctypes.c_void_p(old),
-                ctypes.c_size_t(0),
-                ctypes.c_size_t(pitch),
-                _MAYMOVE | _FIXED,
-                ctypes.c_void_p(new),
-            )
-            if found != new:
-                raise OSError(ctypes.get_errno(), "mremap")
+            self.map_again(self.base + offset + k * pitch, pitch, first + k * step)
         self.far.append([(first + k * step, pitch) for k in range(count)])
         return first
 
+    def map_again(self, old: int, size: int, new: int) -> None:
+        """See a part of the arena a second time, at `new`."""
+        # Of a shared mapping, moving none of it maps it once more.
+        found = self.libc.mremap(
+            ctypes.c_void_p(old),
+            ctypes.c_size_t(0),
+            ctypes.c_size_t(size),
+            _MAYMOVE | _FIXED,
+            ctypes.c_void_p(new),
+        )
+        if found != new:
+            raise OSError(ctypes.get_errno(), "mremap")
+
+    def move(self, places: list[int], size: int) -> None:
+        """The next call sees the arena at the first of these places where nothing lies, if there is one."""
+        for place in places:
+            taken = self.libc.mmap(
+                ctypes.c_void_p(place),
+                ctypes.c_size_t(size),
+                0,
+                _NOTHING | _UNLESS_TAKEN,
+                -1,
+                ctypes.c_long(0),
+            )
+            if taken == place:
+                self.map_again(self.base, size, place)
+                self.far.append([(place, size)])
+                self.origin = place
+                return
+            if taken not in (None, ctypes.c_void_p(-1).value):  # of a kernel that does not know the flag
+                self.libc.munmap(ctypes.c_void_p(taken), ctypes.c_size_t(size))
+
     def gather(self) -> None:
-        """Unmap what `spread` has mapped."""
+        """Unmap what `spread` has mapped, and see the arena where it is."""
         for start, size in (piece for tensor in self.far for piece in tensor):
             self.libc.munmap(ctypes.c_void_p(start), ctypes.c_size_t(size))
         self.far.clear()
+        self.origin = self.base
 
     def protect(self, ranges: list[list[int]]) -> None:
         for offset, length, protection in ranges:
@@ -128,11 +154,12 @@ class Worker:
             [self.tensor(t) for t in r["outputs"]],
             r["attrs"],
             list_len=r["list_len"],
-            workspace=(self.base + offset if offset >= 0 else 0, size),
+            workspace=(self.origin + offset if offset >= 0 else 0, size),
             parallel=self.pool.address if r["parallel"] else 0,
             threads=r["threads"],
             flags=r["flags"],
             version=r["version"],
+            owner=r["owner"],
         )
 
     def do_load(self, r: dict[str, Any]) -> dict[str, Any]:
@@ -151,15 +178,18 @@ class Worker:
 
     def do_run(self, r: dict[str, Any]) -> dict[str, Any]:
         """The kernel itself, under the protections asked for."""
-        kernel, call = self.kernel(r["library"], r["symbol"]), self.call(r)
-        before = tasks()
+        kernel = self.kernel(r["library"], r["symbol"])
+        self.move(r["places"], r["used"])
+        call = self.call(r)
+        before, told = tasks(), call.words()
         self.protect(r["protect"])
         status = self.pool.run(kernel, call)
         self.protect(
             [[offset, length, mmap.PROT_READ | mmap.PROT_WRITE] for offset, length, _ in r["protect"]]
         )
         self.gather()
-        return {"status": status, "error": call.error_fields(), "tasks": [before, tasks()]}
+        after = [before, tasks()]
+        return {"status": status, "error": call.error_fields(), "tasks": after, "told": told == call.words()}
 
     def answer(self, r: dict[str, Any]) -> dict[str, Any]:
         """A fault of loading is the kernel's: it is an answer, not a crash."""

@@ -46,6 +46,7 @@ VALUE_CLASSES: dict[str, Traits] = {
     "one_neg_inf": Traits(("float",), finite=False),
     "all_neg_inf": Traits(("float",), finite=False),
     "int_limits": Traits(("int", "uint")),
+    "wide": Traits(("float", "complex", "int", "uint")),
     "mixed": Traits(_INEXACT),
     "unit": Traits(_INEXACT),
 }
@@ -123,17 +124,46 @@ def _denormal(shape: Shape, dtype: DType, rng: Rng) -> Array:
     return np.where(rng.random(shape) < 0.25, rng.standard_normal(shape), small)
 
 
+def _wide(shape: Shape, dtype: DType, rng: Rng) -> Array:
+    """Of any size, each power of two as likely as the next: some of all that the dtype has, where integers end, where
+    an argument is far, where what is tiny is not yet denormal; most within 2 to the 16, where a function still changes.
+    A kernel that is made for small numbers, or goes by way of fewer bits, is right below.  Some are neighbours, the
+    largest of what is usual or any: fewer bits hold them for equal.
+    """
+    low, high = math.log2(dtype.eta * 2 or 2.0**-1074), math.log2(dtype.max)
+    far = rng.random(shape) < 0.3
+    power = np.where(far, rng.uniform(low, high, shape), rng.uniform(max(low, -16), min(high, 16), shape))
+    whole = np.floor(power)
+    sign = np.where(rng.random(shape) < 0.5, -1.0, 1.0)
+    out = sign * np.ldexp(np.exp2(power - whole), whole.astype(np.int64))
+    one = rng.choice([-1.0, 1.0]) * 2.0 ** min(high - 1, rng.choice([16.0, rng.uniform(-16, 16)]))
+    beside = one * (1 + 2 * dtype.u * rng.integers(1, 9, shape))
+    return np.asarray(np.where(rng.random(shape) < 0.12, beside, out))
+
+
 def _zeros(shape: Shape, dtype: DType, rng: Rng) -> Array:
     signed = np.where(rng.random(shape) < 0.5, 0.0, -0.0)
     return np.where(rng.random(shape) < 0.25, rng.standard_normal(shape), signed)
 
 
 def _halves(shape: Shape, dtype: DType, rng: Rng) -> Array:
-    """k + 0.5, where rounding rules differ; among them whole numbers and the next number on either side of a half."""
+    """k + 0.5, where rounding rules differ; among them whole numbers and the next number on either side of a half.
+
+    The largest of some rows is what integers of few bits end at: whoever divides a row by its largest over that many
+    levels divides by 1 there, and meets halves as well.
+    """
     half = rng.integers(-24, 24, shape) + 0.5
     beside = half * (1 + 2 * dtype.u * rng.choice([-1.0, 1.0], shape))
     pick = rng.random(shape)
-    return np.where(pick < 0.7, half, np.where(pick < 0.85, beside, np.floor(half)))
+    out = np.asarray(np.where(pick < 0.7, half, np.where(pick < 0.85, beside, np.floor(half))))
+    if not shape or not out.size:
+        return out
+    rows = out.reshape(-1, shape[-1])
+    for k, levels in enumerate((127, 7)):
+        some = rows[k + 1 :: 3]
+        np.clip(some, 0.5 - levels, levels - 0.5, out=some)
+        some[np.arange(len(some)), rng.integers(0, rows.shape[1], len(some))] = levels
+    return rows.reshape(shape)
 
 
 def _sprinkled(*choices: tuple[float, ...]) -> Callable[[Shape, DType, Rng], Array]:
@@ -250,6 +280,7 @@ _FLOATS: dict[str, Callable[[Shape, DType, Rng], Array]] = {
     "all_equal": _all_equal,
     "one_neg_inf": _one_neg_inf,
     "all_neg_inf": _all_neg_inf,
+    "wide": _wide,
     "mixed": _mixed,
     "unit": _unit,
 }
@@ -278,12 +309,27 @@ def _int_limits(shape: Shape, dtype: DType, rng: Rng) -> Array:
     return np.asarray(rng.choice(edges, shape, p=weights))
 
 
+def _int_wide(shape: Shape, dtype: DType, rng: Rng) -> Array:
+    """Of any number of bits: beyond what a float or a narrower integer holds, and short of the limits.  Some are
+    neighbours, which a float holds for equal.
+    """
+    high = int(dtype.max)
+    bits = rng.integers(1, high.bit_length() + 1, shape)
+    size = rng.integers(0, high, shape, np.uint64 if high >> 62 else np.int64, endpoint=True)
+    size = size.astype(np.int64) >> (high.bit_length() - bits)
+    one = int(rng.integers(high // 2, high - 8)) + rng.integers(0, 8, shape)
+    size = np.where(rng.random(shape) < 0.25, one, size)
+    sign = rng.choice([-1, 1]) if rng.random() < 0.5 else rng.choice([-1, 1], shape)
+    return np.asarray(size * sign if dtype.min < 0 else size)
+
+
 _INTEGERS: dict[str, Callable[[Shape, DType, Rng], Array]] = {
     "exact": _small,
     "normal": _small,
     "zeros": _int_zeros,
     "all_equal": _int_equal,
     "int_limits": _int_limits,
+    "wide": _int_wide,
 }
 
 

@@ -121,10 +121,23 @@ def gate_numerics(s: Session) -> GateResult:
     unseen = {t.values for t in s.trials} - set(tally.classes)
     if unseen and not tally.failed:
         tally.note(f"no case counts of class {', '.join(sorted(unseen))}")
+    for k, why in _impossible(s):
+        tally.fail(Failure(f"case {k} of the spec is none of its own calls, whatever it holds: {why}"))
     if s.unmade:
         name, why = s.unmade[0]
         tally.note(f"{len(s.unmade)} case(s) could not be built, {name}: {why}")
     return tally.result()
+
+
+def _impossible(s: Session) -> list[tuple[int, str]]:
+    """Declared cases of which no class of values and no type makes a call that the operator takes, and why."""
+    made = {t.case.partition("/")[0] for t in s.trials}
+    reasons = {name.partition("/")[0]: why for name, why in reversed(s.unmade)}
+    return [
+        (k, reasons[f"case{k}"])
+        for k in range(len(s.spec.test.cases))
+        if f"case{k}" in reasons and f"case{k}" not in made
+    ]
 
 
 def _still_wrong(subject: Subject, trial: Trial) -> bool:
@@ -314,7 +327,12 @@ def gate_determinism(s: Session) -> GateResult:
         if t.values != "all_equal" and not ((rung := rung_of(t.name)) is not None and rung.chain)
     ]
     large = sorted(shared, key=size_of)[-(3 if s.full else 1) :]
-    again = [("run again", How()), ("at addresses of another alignment", How(placement="shifted"))]
+    again = [
+        ("run again", How()),
+        ("at addresses of another alignment", How(placement="shifted")),
+        ("where a heap is", How(elsewhere="heap")),
+        ("in low memory", How(elsewhere="low")),
+    ]
     ordered = [
         ("with the pool's pieces in reverse", How(parallel=True, order="reverse")),
         ("with the pool's pieces shuffled", How(parallel=True, order="shuffled", seed=s.seed, threads=3)),

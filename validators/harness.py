@@ -58,6 +58,8 @@ FAR, MOST_FAR = (1 << 31) + (1 << 12), 16
 FILLS = {"zero": 0x00, "high": 0x7F, "ones": 0xFF}
 TELLING = np.array([0x00, 0x01, 0x7F, 0x80, 0xFF], np.uint8)
 _NONE, _READ = 0, 1
+#: Where `How.elsewhere` is, as the bounds of an address: programs have their heap between the first two.
+PLACES = {"heap": (0x5500 << 32, 0x5680 << 32), "low": (1 << 33, 1 << 43)}
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,8 @@ class How:
     preempt    threads are stopped in the middle of their pieces, so that races show on few cores, too
     placement  start: 64-byte aligned; shifted: 48 bytes on, which any element is aligned to; end: flush with a page's
                end; protect: guard pages and inputs are locked
+    elsewhere  the tensors lie where a process has its `heap`, or in `low` memory, not where the arena is mapped; and
+               the call says another pool and another stream
     far        tensors with an axis that strides over whole pages (`far_view`) have its slices 2**31 elements apart
     """
 
@@ -102,6 +106,7 @@ class How:
     placement: str = "start"
     guard: bool = False
     read_only: bool = False
+    elsewhere: str = ""
     far: bool = False
 
 
@@ -315,6 +320,9 @@ class Harness:
             "flags": inv.flags,
             "version": inv.version,
             "protect": protect,
+            "owner": 0x7F5A5A5A5A40 if how.elsewhere else 0,
+            "places": [_place(*PLACES[how.elsewhere]) for _ in range(8)] if how.elsewhere else [],
+            "used": layout.used,
         }
 
     def _image(self, inv: Invocation, layout: _Layout, fill: int) -> Bytes:
@@ -397,6 +405,10 @@ class Harness:
         if "failed" in reply:
             return Outcome(crash=f"cannot be loaded: {reply['failed']}")
         damage = self._damage(inv, layout, image, memory)
+        if not reply["told"]:
+            damage.append("the shapes, strides or attributes that it was told of were changed")
+        if reply["status"] == abi.OK != reply["error"]["code"]:
+            damage.append(f"it says OK, and {abi.error_name(reply['error']['code'])} in its error word")
         before, after = reply["tasks"]
         if after > before:
             damage.append(f"left {after - before} thread(s) running")
@@ -434,6 +446,11 @@ class Harness:
                 off = high[0] - region.data - region.size + 1
                 found.append(f"{high.size} byte(s) written past the end of {region.what}, {off} byte(s) off")
         return list(dict.fromkeys(found)) or [f"{places.size} byte(s) written outside every buffer"]
+
+
+def _place(low: int, high: int) -> int:
+    """The address of a page, which nobody can know before."""
+    return low + secrets.randbelow((high - low) // PAGE) * PAGE
 
 
 def _secret_pattern(size: int) -> Bytes:

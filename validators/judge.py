@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from .. import toolchain
 from ..generator.bind import bind
@@ -28,7 +29,7 @@ from .memory import OWN, WORKER, TooMuchMemory, limited, mib
 from .sandbox import Limits, Sandbox, pool_library
 from .session import Progress, Session
 from .trial import Trial
-from .verdict import FAILED, SKIPPED, Failure, GateResult, Verdict
+from .verdict import EMPTY, FAILED, SKIPPED, Failure, GateResult, Verdict
 
 __all__ = ["DTYPES", "TIERS", "CandidateSource", "judge", "judged_keys"]
 
@@ -175,6 +176,9 @@ def _run(
             # The oracle or the binder cannot follow: that is a finding about the spec, not the end of the judgement.
             failure = Failure(str(error))
             result = GateResult(name, FAILED, 0, s.minimums[name], 1, (failure,))
+        if result.state == EMPTY and s.unmade and not s.trials:
+            which, why = s.unmade[0]
+            result = replace(result, note=f"no case could be built, `{which}` not for this: {why}")
         results.append(result)
         if not result.ok:
             s.failed.add(name)

@@ -11,6 +11,7 @@ May import: libclang, generator.errors, resources.  To allow something: one entr
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -303,6 +304,8 @@ KINDS = _kinds(
     "OPENMP_SIMD_DIRECTIVE" if hasattr(_K, "OPENMP_SIMD_DIRECTIVE") else "OMP_SIMD_DIRECTIVE",
     "OMP_SIMD_DIRECTIVE",
 )
+#: Bytes that one variable may take of the stack: threads have little of it, and what lies deep in it nobody has soiled.
+STACK = 1 << 16
 _CHUNK_TYPE = "void (void *, long, long, int)"
 _RUN, _WORKSPACE = ("int (const OwCall *)", "long (const OwCall *)")
 _FILE = "kernel.cpp"
@@ -485,13 +488,22 @@ class _Lint:
         inside = any(a.kind in (_K.FUNCTION_DECL, _K.FUNCTION_TEMPLATE, _K.CXX_METHOD) for a in above)
         kept = not inside or c.storage_class in (cindex.StorageClass.STATIC, cindex.StorageClass.EXTERN)
         if not kept:
+            size = c.type.get_size()
+            if size > STACK:
+                self.at("stack", f"`{c.spelling}` takes {size} bytes of the stack, and may take {STACK}", c)
             return
         if c.storage_class == cindex.StorageClass.EXTERN:
             self.at("state", f"`{c.spelling}` lives outside this text", c)
         if not _is_const(c.type):
             self.at("state", f"`{c.spelling}` keeps its value between calls: only constants may", c)
+        if _is_constexpr(c):
+            return  # the compiler computes it, and nothing else
         if any(b.kind == _K.CALL_EXPR and not b.spelling.startswith("__builtin_") for b in c.walk_preorder()):
             self.at("state", f"`{c.spelling}` is computed when the library is loaded", c)
+        elif varies := next((b for b in c.walk_preorder() if _varies(b)), None):
+            # It would keep what the first call had, in memory that can be written.
+            what = varies.spelling or "this"
+            self.at("state", f"`{c.spelling}` keeps what the first call made it: `{what}` is no constant", c)
 
     def call(self, c: Any) -> None:
         callee = c.referenced
@@ -584,6 +596,27 @@ def _reserved_is_allowed(text: str) -> bool:
     if text.startswith("__builtin_"):
         return BUILTINS.fullmatch(text.removeprefix("__builtin_")) is not None
     return text in ATOMICS or text in RESERVED or text.strip("_") in ATTRIBUTES
+
+
+def _varies(c: Any) -> bool:
+    """Whether an expression names what is known only at run time: an argument, or a variable that is no constant."""
+    if c.kind == _K.CXX_THIS_EXPR:
+        return True
+    if c.kind != _K.DECL_REF_EXPR or c.referenced is None:
+        return False
+    named = c.referenced
+    if named.kind != _K.VAR_DECL:
+        return bool(named.kind == _K.PARM_DECL)
+    outside = named.semantic_parent is not None and named.semantic_parent.kind in (
+        _K.TRANSLATION_UNIT,
+        _K.NAMESPACE,
+    )
+    constant = outside or named.storage_class == cindex.StorageClass.STATIC
+    return not (constant and _is_const(named.type)) and not _is_constexpr(named)
+
+
+def _is_constexpr(c: Any) -> bool:
+    return any(t.spelling == "constexpr" for t in itertools.islice(c.get_tokens(), 4))
 
 
 def _is_helper(c: Any) -> bool:

@@ -25,6 +25,7 @@ import numpy as np
 
 from ..generator.bind import bind
 from ..generator.errors import OpwrightError
+from ..generator.expr import Block, show_block
 from ..generator.spec import AtenEntry, Only, OpSpec
 from ..generator.types import DType
 from .ball import Ball, as_floats, check, every_rounding_counts
@@ -805,6 +806,9 @@ def _plain_value(value: Any) -> Any:
 def _against_also(s: Session, trials: Sequence[Trial], tally: Tally) -> None:
     """The second formulation, ball against ball."""
     assert s.spec.also is not None
+    if _in_order(s.spec, s.spec.also) == _in_order(s.spec, s.spec.compute or ()):
+        tally.fail(Failure("`also` says what `compute` says, word for word: it vouches for nothing"))
+        return
     other = replace(s.spec, compute=s.spec.also)
     for trial in trials:
         want = _oracle(s.spec, trial)
@@ -820,6 +824,20 @@ def _against_also(s: Session, trials: Sequence[Trial], tally: Tally) -> None:
             tally.fail(_failure(s, trial, f"`also` {said}"))
         else:
             tally.passed()
+
+
+def _in_order(spec: OpSpec, block: Block) -> str:
+    """The text of statements, the names that they give themselves counted in the order in which they come."""
+    text = show_block(block)
+    known = {*spec.inputs, *spec.outputs, *spec.attrs}
+    # A target's name and indices, and those that a reduction binds, are all that a block names by itself.
+    bound = re.findall(r"^\s*(\w+)\[(.*?)\](?:: \w+)? \W?=|\[([^\[\]]*)\]\(", text, re.MULTILINE)
+    own = {n for group in bound for part in group for n in re.findall(r"[A-Za-z_]\w*", part)} - known
+    own -= {*spec.types, *spec.dims, *spec.let, "in"}
+    given: dict[str, str] = {}
+    return re.sub(
+        r"[A-Za-z_]\w*", lambda m: given.setdefault(m[0], f"_{len(given)}") if m[0] in own else m[0], text
+    )
 
 
 def apart(a: Mapping[str, Ball], b: Mapping[str, Ball], *, strict: bool = False) -> str:

@@ -30,6 +30,7 @@ class Rung:
     elements  what a call on it may hold
     chain     long enough to tell a sum in one chain, whose roundings of equal numbers all go one way: such numbers are
               drawn there, and few others
+    few       one call for each extent that can grow, no more: they are dear
     """
 
     low: int
@@ -37,6 +38,7 @@ class Rung:
     why: str
     elements: int = 1 << 16
     chain: bool = False
+    few: bool = False
 
     def draw(self, rng: Rng, tail: int) -> int:
         """An extent.  tail: 0 one lane less than whole vectors, 1 one more, 2 any, of which some are whole."""
@@ -55,8 +57,9 @@ class Rung:
 RUNGS: tuple[Rung, ...] = (
     Rung(65, 256, "above a vector times the unrolling"),
     Rung(257, 1000, "above a block of the blocked sums"),
-    Rung(1001, 3000, "in the thousands"),
+    Rung(1001, 4000, "in the thousands"),
     Rung(65535, 70000, "beyond what 16 bits count", elements=1 << 18, chain=True),
+    Rung(4001, 1 << 15, "beyond blocks of caches and scratch memory", elements=1 << 17, few=True),
 )
 
 

@@ -265,6 +265,15 @@ def test_classes_hold_what_their_names_say() -> None:
     assert not np.signbit(zeros[zeros == 0]).all()
     assert np.isneginf(draw("one_neg_inf", (6, 5), f32, rng)).sum(axis=1).tolist() == [1] * 6
     assert np.ptp(draw("all_equal", (9,), f32, rng)) == 0
+    wide = draw("wide", (400,), f32, rng).astype(np.float64)
+    assert np.isfinite(wide).all() and (np.abs(wide) > 2.0**63).any() and (np.abs(wide) < 1e-12).any()
+    assert ((np.abs(wide) > 40) & (np.abs(wide) < 88)).any()
+    assert 0 < np.diff(np.unique(np.abs(wide[wide != 0])) / 2.0**16).min() < 1e-7  # neighbours
+    many = draw("wide", (100,), DType.I64, rng)
+    assert (np.abs(many) > 2**53).any() and (np.abs(many) < 2**20).any()
+    assert 0 < np.diff(np.unique(many)).min() < 8
+    levels = draw("halves", (6, 9), f32, rng)
+    assert set(np.abs(levels[[1, 4]]).max(axis=1)) == {127} and set(np.abs(levels[[2, 5]]).max(axis=1)) == {7}
     ints = draw("int_limits", (90,), DType.I32, rng)
     assert {np.iinfo(np.int32).min, np.iinfo(np.int32).max} <= set(ints.tolist())
 

@@ -56,6 +56,10 @@ def test_honest_kernels_pass(path: Path) -> None:
         "static void count(int64_t* at) { each(3, [&](int64_t i) { *at += i; }); }",
         "template <int K> static double down(double x) {\n"
         "  if constexpr (K == 0) return x; else return down<K - 1>(x); }",
+        "struct Table { float at[4]; };\n"
+        "static constexpr Table made() { Table t = {}; for (int k = 0; k < 4; ++k) t.at[k] = 1.5f * k; return t; }\n"
+        "static constexpr Table table3 = made();",
+        "static float half() { constexpr int n = 2; static const float t[n] = {0.5f, n}; return t[0]; }",
         '/* system("rm") asm goto */ // new delete throw',
     ],
 )
@@ -93,6 +97,9 @@ def test_a_jump_to_a_label_is_only_a_loop_written_out() -> None:
         ("state", "namespace { float* seen; }", COPY),
         ("state", "extern char** environ;", COPY),
         ("state", "static float f() { return 1; }\nstatic const float early = f();", COPY),
+        ("state", "", COPY + "static const int64_t first = n; y[0] = first;"),
+        ("state", "", COPY + "const float first = x[0]; static const float kept = first; y[0] = kept;"),
+        ("stack", "", COPY + "float room[32768]; room[n] = 1; y[0] = room[n];"),
         ("word", "static thread_local int q;", COPY),
         ("word", "", COPY + "volatile int z = 0; z = 1;"),
         ("word", "", COPY + 'asm("nop");'),

@@ -102,6 +102,19 @@ def test_a_second_formulation_must_agree() -> None:
     assert "`also` `y`" in said
 
 
+def test_a_second_formulation_is_another() -> None:
+    spec = (
+        'op: t\ntypes: {T: float, A: accum(T)}\ndims: {B: batch}\ninputs: {x: "T[*B, N]"}\noutputs: {y: "T[*B]"}\n'
+        "compute: |\n  m[*B] = sum[j](A(x[*B, j]))\n  y[*B] = T(m[*B] * 3)\n"
+        "also: |\n  q[*B] = sum[k](A(x[*B, k]))\n  y[*B] = T(%s)\n"
+        "grad: {none: not asked}\ntest: {cases: [{B: [3], N: 4}], values: [normal]}\n"
+    )
+    state, said = meaning_of(spec % "q[*B] * 3")
+    assert state == FAILED
+    assert "word for word" in said
+    assert meaning_of(spec % "q[*B] + 2 * q[*B]")[0] == PASSED
+
+
 @pytest.mark.parametrize(
     ("law", "state"),
     [
