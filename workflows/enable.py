@@ -416,7 +416,8 @@ class _Run:
             r.parts = {k: float(v) for k, v in self.captured.seconds.items()}
             r.calls = len(self.program.calls)
             r.graph = graph_of(self.program)
-            said.append(f"{r.calls} calls, {facts['dynamic']} may vary")
+            varies = "nothing" if r.dynamic == "static" else r.dynamic
+            said.append(f"{r.calls} calls, {varies} may vary")
 
     def inventory(self) -> None:
         assert self.program is not None

@@ -109,7 +109,7 @@ def capture(
                 best = done
             refused = sorted(n for n in _missing(done) if answers(n) or compat.own_decomposes(n))
             if not further or not refused:  # else fewer varying extents may be what it asks for
-                return best
+                return _as_it_varies(best, args, kwargs, attempts[0][1]) if exported is None else best
             failures.setdefault(f"{', '.join(refused)} not supplied so", []).append(dynamic)
         except MachineError:
             raise
@@ -117,7 +117,7 @@ def capture(
             failures.setdefault(first_line(e), []).append(dynamic)
             last = e
     if best is not None:
-        return best
+        return _as_it_varies(best, args, kwargs, attempts[0][1]) if exported is None else best
     assert last is not None
     raise _explained(source, failures, last) from last
 
@@ -152,6 +152,27 @@ def _explained(source: str, failures: Mapping[str, Sequence[str]], last: Excepti
     several = len(failures) > 1
     reasons = "; ".join(f"{why} ({', '.join(tried)})" if several else why for why, tried in failures.items())
     return CaptureError(f"cannot capture {source}: {reasons}", place=place, hint=hint)
+
+
+def _as_it_varies(found: Capture, args: Any, kwargs: Mapping[str, Any], asked: _Axes) -> Capture:
+    """The capture, which says what varies in it, and what of `asked` does not: an exporter that is free to vary an
+    extent may find that the module fixes it."""
+    p = found.program
+    tensors = compat.tensors_of((args, dict(kwargs)))
+    if len(tensors) != len(p.inputs):
+        return found
+    varies: set[int] = set()
+    fixed: list[str] = []
+    for b, axes in zip(p.inputs, asked, strict=True):
+        for axis in axes:
+            extent = p.values[b.value].shape[axis]
+            if extent.value is None:
+                varies.add(min(axis, 1))
+            else:
+                fixed.append(f"{b.name}[{axis}] = {extent.value}")
+    dynamic = " and ".join(w for k, w in enumerate(("batch", "sequence")) if k in varies) or "static"
+    note = (f"extents that do not vary: {', '.join(fixed)}",) if fixed else ()
+    return replace(found, dynamic=dynamic, notes=(*found.notes, *note))
 
 
 def _tied(found: Capture) -> str:

@@ -14,12 +14,16 @@ from __future__ import annotations
 import argparse
 import errno
 import json
+import math
 import os
+import shutil
+import signal
 import sys
+import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -39,10 +43,14 @@ from .explain import explain
 from .folder import write_folder, write_tensors
 from .half import record_half
 from .inventory import inventory
-from .ir import Assert, cond_names
+from .ir import Assert, Program, cond_names
 from .training_record import record_training
 
 RECORDS = 2
+#: So many seconds an export may take that assumes what tensors hold: a loop over it may be of thousands of steps.
+ASSUMING = 100.0
+#: A record holds at most so many bytes.
+RECORD_BYTES = 4 << 30
 #: How often inputs are drawn until f32 and f64 take the same decisions (which keypoints, which expert).
 DRAWS = 6
 
@@ -181,7 +189,7 @@ def _as_far_as_it_goes(
     why = error.message if error is not None else "" if whole is None else ", ".join(_lacks(whole[1]))
     depends = error is not None and "data-dependent" in why
     if depends and hasattr(model.module, "config"):  # whoever wrote the module can say it otherwise
-        with suppress(OpwrightError):
+        with suppress(OpwrightError), within(ASSUMING):
             found, captured = _whole_or_text(replace(model, assuming=True), captured_of)
             if not _lacks(captured):
                 return found, replace(captured, notes=(*captured.notes, *_assumed(captured)))
@@ -203,6 +211,31 @@ def _as_far_as_it_goes(
         raise error
     assert whole is not None
     return whole
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Raises `CaptureError` after so many seconds of this process's time.  Where signals cannot tell of them, it does
+    not."""
+
+    class Late(BaseException):  # what catches every `Exception` does not go on
+        pass
+
+    def late(*_: Any) -> None:
+        raise Late
+
+    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGPROF, late)
+    signal.setitimer(signal.ITIMER_PROF, seconds, 1.0)  # again, should somebody catch it
+    try:
+        yield
+    except Late:
+        raise CaptureError(f"it takes longer than {seconds:g} s") from None
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def _lacks(captured: Capture) -> list[str]:
@@ -298,6 +331,7 @@ def _record(
                 hint="the model decides by numbers that rounding changes: nothing says which is right",
             )
     used = {v for c in captured.program.calls for v in (*records.tensor_inputs(c), *(o for o in c.out if o))}
+    _fits(captured.program, used, symbols, path)
     values = {i: t for i, t in records.values(captured, inputs).items() if i in used}
     write_tensors(path / "inputs.safetensors", inputs)
     write_tensors(path / "outputs_f32.safetensors", out32)
@@ -320,6 +354,27 @@ def _record(
     }
     (path / "record.json").write_text(json.dumps(entry, indent=1), encoding="utf-8")
     return entry, inputs, out64
+
+
+def _fits(p: Program, used: set[str], symbols: Mapping[str, int], path: Path) -> None:
+    """Raises `CaptureError` where a record of these values is too large to make."""
+    sizes: dict[str, int] = {}
+    for id in used:
+        shape = p.values[id].shape
+        if all(n.names() <= symbols.keys() for n in shape):
+            sizes[id] = math.prod(n.evaluate(symbols) for n in shape) * p.values[id].dtype.bytes
+    whole, free = sum(sizes.values()), shutil.disk_usage(path).free // 2
+    if whole <= min(RECORD_BYTES, free):
+        return
+    most = min(RECORD_BYTES, free)
+    at = max(sizes, key=lambda id: sizes[id])
+    extents = [n.evaluate(symbols) for n in p.values[at].shape]
+    raise CaptureError(
+        f"a record of what every call is given and gives would take {whole / 2**30:.1f} GiB, of at most "
+        f"{most / 2**30:.1f} (the largest value is {p.values[at].dtype.value}{extents})",
+        hint="make the model or its example inputs smaller: a file.py:function builds both; "
+        "`opwright inventory` needs no records",
+    )
 
 
 def _sensitivity(

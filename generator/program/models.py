@@ -751,6 +751,10 @@ _UNPACKED = re.compile(r"not enough values to unpack \(expected (\d+), got (\d+)
 
 #: How PyTorch says that what is permuted has too few axes: what is wanted is a picture of features.
 _ORDERED = re.compile(r"input\.dim\(\) = (\d) is not equal to len\(dims\) = (\d)")
+#: How PyTorch says that there is one axis too many: what is packed has no batch.
+_UNBATCHED = re.compile(r"Expected \dD \(unbatched\) or (\d)D .*but got input of size: \[([\d, ]+)\]")
+#: How PyTorch says that lengths of parts do not add up to what they are parts of.
+_SHARED = re.compile(r"expects split_sizes to sum exactly to (\d+) .*but got split_sizes=\[([\d, ]+)\]")
 #: How PyTorch says that a mask holds in so many other places than there are values.
 _PLACED = re.compile(
     r"value tensor of shape \[(\d+)[^\]]*\] cannot be broadcast to indexing result of shape \[(\d+)"
@@ -896,6 +900,20 @@ class _Tried:
                 for name, x in reversed(list(inputs.items()))
                 if (int(found[1]), int(found[2]), x.dim()) == (3, 4, 3)
                 and (side := math.isqrt(x.shape[1])) ** 2 == x.shape[1]
+            ]
+        if found := _SHARED.search(text):
+            whole, lengths = int(found[1]), [int(n) for n in found[2].split(",")]
+            share = [whole // len(lengths)] * (len(lengths) - 1)
+            return [
+                {**inputs, name: torch.tensor([*share, whole - sum(share)], dtype=x.dtype)}
+                for name, x in inputs.items()
+                if x.dim() == 1 and not x.is_floating_point() and x.tolist() == lengths
+            ]
+        if (found := _UNBATCHED.search(text)) and found[2].count(",") == int(found[1]):
+            return [
+                {**inputs, name: x[0].clone()}
+                for name, x in inputs.items()
+                if x.dim() == int(found[1]) and x.is_floating_point()
             ]
         if found := _PLACED.search(text):
             return _with_places(inputs, int(found[1]), int(found[2]))

@@ -655,6 +655,7 @@ _GIVE_UP: tuple[frozenset[str], ...] = tuple(
         "head",
         "head heads",
         "experts",
+        "layers",
         f"{_WIDTHS} channels",
         f"{_WIDTHS} channels fill",
         "fill windows",

@@ -462,3 +462,20 @@ def test_a_library_that_is_asked_for_is_named() -> None:
     said = "TimmBackbone requires the timm library but it was not found in your environment."
     assert models._libraries(ImportError(said)) == ["timm"]
     assert models._libraries(ImportError("No module named 'natten.functional'")) == ["natten.functional"]
+
+
+def test_lengths_add_up_to_what_they_are_lengths_of() -> None:
+    """An encoder of sounds that lie packed one after the other: no batch, and how long each is."""
+    tried = models._Tried()
+    inputs = {"features": torch.randn(2, 8, 64), "lens": torch.tensor([2, 2])}
+    said = RuntimeError(
+        "split_with_sizes expects split_sizes to sum exactly to 64 (input tensor's size at dimension 0), "
+        "but got split_sizes=[2, 2]"
+    )
+    (found,) = tried.mended(inputs, said)
+    assert found["lens"].tolist() == [32, 32]
+    said = RuntimeError(
+        "Expected 2D (unbatched) or 3D (batched) input to conv1d, but got input of size: [2, 8, 32, 2]"
+    )
+    (found,) = tried.mended(inputs, said)
+    assert found["features"].shape == (8, 64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unittest.mock
 from typing import Any
 
 import pytest
@@ -173,3 +174,31 @@ def test_modules_in_plain_lists_change_their_dtype_with_the_rest() -> None:
 
     wide = compat.module_in(Listed(), DType.F64)
     assert wide(torch.ones(1, 2, dtype=torch.float64)).dtype is torch.float64
+
+
+def test_what_an_exporter_writes_otherwise_computes_the_same() -> None:
+    """transformers' own patch of one attention forgets two norms of it."""
+
+    class Part(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return x * 2
+
+    class Other(Part):
+        pass
+
+    class Whole(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.part = Part()
+
+        def forward(self, x: Any) -> Any:
+            return self.part(x) + 1
+
+    given = ((torch.randn(3),), {})
+    plain = Part.forward
+    right, wrong = (Part, "forward", lambda self, x: x + x), (Part, "forward", lambda self, x: x)
+    elsewhere = (Other, "forward", lambda self, x: x)
+    patching = unittest.mock.patch.object
+    assert compat.unchanging([right, elsewhere], Whole(), given, patching) == [right, elsewhere]
+    assert compat.unchanging([wrong, elsewhere], Whole(), given, patching) == [elsewhere]
+    assert Part.forward is plain

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -326,6 +327,35 @@ def test_a_choice_by_what_a_mask_holds_falls_as_the_example_has_it(monkeypatch: 
     for value, refused in ((1, False), (0, False), (2, True)):
         mask = torch.full((2, 6), value)
         assert bool(records._refused(captured, {**inputs, "attention_mask": mask})) == refused
+
+
+def test_a_record_that_is_too_large_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Outer(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return (x.unsqueeze(1) * x).sum(1)
+
+    x = torch.randn(2, 600)
+    captured = capture(Outer(), (x,), {}, {}, name="m", source="m")
+    used = set(captured.program.values)
+    sizes = {s.name: x.shape[s.axis] for s in captured.program.symbols.values()}
+    capture_worker._fits(captured.program, used, sizes, tmp_path)
+    monkeypatch.setattr(capture_worker, "RECORD_BYTES", 1000)
+    with pytest.raises(CaptureError, match=r"GiB.*largest value is f32") as e:
+        capture_worker._fits(captured.program, used, sizes, tmp_path)
+    assert "smaller" in str(e.value.hint)
+
+
+def test_what_takes_long_is_given_up() -> None:
+    def endless() -> None:
+        with capture_worker.within(0.05):
+            while True:
+                with suppress(Exception):
+                    sum(range(1000))
+
+    with pytest.raises(CaptureError, match=r"longer than 0\.05 s"):
+        endless()
+    with capture_worker.within(60.0):
+        pass
 
 
 def test_masks_are_held_where_a_model_counts_in_them() -> None:
