@@ -34,9 +34,11 @@ from .expr import (
 from .spec import AttrDecl, OpSpec
 from .types import (
     CATEGORIES,
+    HALVES,
     RULES,
     DType,
     Operand,
+    accum,
     default_dtype,
     in_category,
     promote,
@@ -147,6 +149,12 @@ class _TypeSolver:
                 if not ops:
                     self.refuse(f"nothing to promote for type {var}")
                 return promote_operands(ops)
+            case Call(fn="opmath", args=(Name(id=a), other)):
+                self.castable.add(var)
+                beside = self.rule(var, other)
+                lone = [o for o in self.operands.get(a, ()) if o.weak or o.rank == 0]
+                exact = any(o.weak or o.dtype is not beside for o in lone)
+                return accum(beside) if exact and beside in HALVES else beside
             case Call(fn="attr", args=(Name(id=a), other)):
                 v = self.attrs.get(a)
                 return DType(str(v)) if v is not None else self.rule(var, other)
@@ -500,15 +508,23 @@ def keys_of(spec: OpSpec, dtypes: Sequence[DType] | None = None, *, limit: int =
         pool = list(CATEGORIES[cats[v]] if v in cats else CATEGORIES["any"])
         wanted = [d for d in dtypes if d in pool] if dtypes is not None else pool
         choices.append(wanted or pool[-1:])
+    # inputs that are read at their own width where they are of rank 0: once so, for keys of their own
+    lone = {
+        c.args[0].id
+        for r in spec.types.values()
+        for c in walk(r)
+        if isinstance(c, Call) and c.fn == "opmath" and isinstance(c.args[0], Name)
+    }
+    optional = tuple(n for n, t in spec.inputs.items() if t.optional)
     out: dict[BindKey, None] = {}
-    for attrs in sample_attrs(spec):
-        for absent in ((), tuple(n for n, t in spec.inputs.items() if t.optional)):
+    for attrs, single in itertools.product(sample_attrs(spec), (set(), lone) if lone else (set(),)):
+        for absent in ((), optional):
             for combo in itertools.product(*choices):
                 fixed = dict(zip(open_vars, combo, strict=True))
                 inputs: dict[str, Any] = {}
                 for name, t in spec.inputs.items():
                     d = fixed[t.dtype] if t.dtype in fixed else DType(t.dtype)
-                    one = Operand(d, sum(1 if not u.pack else 2 for u in t.dims))
+                    one = Operand(d, 0 if name in single else sum(1 if not u.pack else 2 for u in t.dims))
                     inputs[name] = None if name in absent else [one, one] if t.is_list else one
                 try:
                     out[key_for_call(spec, inputs, attrs).key] = None

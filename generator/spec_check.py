@@ -247,6 +247,14 @@ class Checker:
                             f"`{fn}` takes {'inputs and ' if fn == 'promote' else ''}scalar attributes",
                             did_you_mean(a.id, pool) if isinstance(a, Name) else "",
                         )
+            case Call(fn="opmath", args=(Name(id=n), rule)):
+                if n not in s.inputs or s.inputs[n].is_list:
+                    self.fail(
+                        e.span,
+                        f"`opmath({n}, …)` needs an input `{n}` that is one tensor",
+                        did_you_mean(n, s.inputs, what="inputs"),
+                    )
+                self.type_rule(owner, rule, known)
             case Call(fn="attr", args=(Name(id=n), rule)):
                 if n not in s.attrs or s.attrs[n].kind != "dtype":
                     self.fail(
@@ -686,10 +694,8 @@ class Checker:
             *special,
             *(n for n, t in s.inputs.items() if t.optional or t.is_list or s.sizes),
         }
-        for item in (
-            *(cases.items if cases else ()),
-            *(bench.items if bench and bench.kind == "list" else ()),
-        ):
+        bench_items = bench.items if bench and bench.kind == "list" else ()
+        for item in (*(cases.items if cases else ()), *bench_items):
             if item.kind != "map":
                 self.fail(item, "a workload is a mapping of extents and attributes", "{B: [3], N: 5}")
                 continue
@@ -720,7 +726,9 @@ class Checker:
                         )
                 elif k.string == "types":
                     for t in v.items if v.kind == "list" else [v]:
-                        if t.kind == "scalar" and t.string not in {d.value for d in DType}:
+                        # in a test, `bf16+f32` is one type for each variable, in order
+                        parts = t.string.split("+") if item not in bench_items and t.kind == "scalar" else [t.string]
+                        if t.kind == "scalar" and not {d.value for d in DType}.issuperset(parts):
                             self.fail(
                                 t,
                                 f"`{t.string}` is not a dtype",

@@ -53,7 +53,7 @@ CONSTANTS = ("pi",)
 #: YAML 1.1 readers turn these into booleans; ours does not, but other people's tools read specs too.
 YAML11 = frozenset(["y", "n", "yes", "no", "on", "off", "true", "false", "null", "none"])
 #: Rules that see the call, beside `RULES` over dtypes.
-CALL_RULES = ("promote", "attr", "default")
+CALL_RULES = ("promote", "opmath", "attr", "default")
 
 
 @dataclass(frozen=True)

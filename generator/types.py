@@ -15,6 +15,7 @@ from typing import Any
 
 __all__ = [
     "CATEGORIES",
+    "HALVES",
     "RULES",
     "DType",
     "Operand",
@@ -253,9 +254,13 @@ def exact_in(value: int | float, dtype: DType) -> bool:
     return (m * 2.0**bits).is_integer() and (value == 0 or 2.0**-14 <= abs(value) <= 65504.0)
 
 
+#: Types of 16 bits, of which nothing is computed: a kernel widens them.
+HALVES = (DType.F16, DType.BF16)
+
+
 def accum(t: DType) -> DType:
     """The accumulator: half types widen to f32, bool to i64, the rest keep their own width."""
-    if t in (DType.F16, DType.BF16):
+    if t in HALVES:
         return DType.F32
     return DType.I64 if t is DType.BOOL else t
 
@@ -280,7 +285,7 @@ def float_of(t: DType) -> DType:
 
 def stat_type(t: DType, w: DType) -> DType:
     """Statistics of a norm on mixed inputs: f32 when a half input meets f32 parameters, else the input's type."""
-    return w if t in (DType.F16, DType.BF16) and w is DType.F32 else t
+    return w if t in HALVES and w is DType.F32 else t
 
 
 def wider(*ts: DType) -> DType:
@@ -291,8 +296,8 @@ def wider(*ts: DType) -> DType:
     return out
 
 
-#: Type rules a spec may apply to type variables already solved.  `promote`, `attr` and `default` see the call and
-#: are handled by the binder.
+#: Type rules a spec may apply to type variables already solved.  `promote`, `opmath`, `attr` and `default` see the call
+#: and are handled by the binder.
 RULES: dict[str, Callable[..., Any]] = {
     "accum": accum,
     "sum_type": sum_type,

@@ -832,7 +832,7 @@ def type_choices(spec: OpSpec) -> list[tuple[str, tuple[DType, ...]]]:
                 out.append((var, CATEGORIES[rule.id]))
             continue
         calls = [n for n in walk(rule) if isinstance(n, Call)]
-        if var in used and any(c.fn == "promote" for c in calls):
+        if var in used and any(c.fn in ("promote", "opmath") for c in calls):
             sets = [CATEGORIES[c.fn] for c in calls if c.fn in CATEGORIES]
             if any(c.fn == "float_of" for c in calls):
                 sets.append(CATEGORIES["inexact"])

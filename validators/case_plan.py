@@ -85,7 +85,7 @@ class Plan:
         ) -> None:
             if source.startswith("case"):
                 only = self.b.declared(int(source[4:])).types
-                if only and not any(n in only for n in t.split("+")):
+                if only and t not in only and not any(n in only for n in t.split("+")):
                     return
             name = f"{source}/{t}/{values}/{layout}/{index or self.index}/{given}"
             if name not in out:
@@ -93,6 +93,10 @@ class Plan:
 
         roomy = self.roomy()
         self.declared_cases(add, main)
+        for k, source in enumerate(self.sources):
+            for t in self.b.declared(k).types if source.startswith("case") else ():
+                if "+" in t:  # a mixture that is named, whatever else the tier has
+                    add(source, t, self.finite())
         self.edges(add, main, roomy)
         for layout in (*self.layouts, "offset"):
             add(roomy, main, self.finite(), layout)

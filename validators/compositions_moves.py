@@ -99,12 +99,19 @@ def fold(x: Tensor, *, out: list[int], dilation: list[int], padding: list[int], 
 def adaptive_max_pool(x: Tensor, *, out: list[int]) -> Any:
     pool = (F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d)[len(out) - 1]
     batch, plane = x.shape[: x.dim() - len(out)], x.shape[x.dim() - len(out) :]
-    y, indices = pool(x.reshape(1, math.prod(batch), *plane), out, return_indices=True)
+    # the batch as PyTorch's batch, not as its channels: of those it takes none only in a batch
+    y, indices = pool(x.reshape(math.prod(batch), 1, *plane), out, return_indices=True)
     return y.reshape(*batch, *out), indices.reshape(*batch, *out)
 
 
 def affine_grid_2d(m: Tensor, *, h: int, w: int, align: bool) -> Any:
-    return F.affine_grid(m, [len(m), 1, h, w], align_corners=align)
+    # F.affine_grid's own positions come from torch.linspace, which is off by units of 1 where the middle is 0
+    def places(n: int) -> Tensor:
+        return (2 * torch.arange(n, dtype=m.dtype) + 1 - n) / (max(n - 1, 1) if align else n)
+
+    x, y = torch.meshgrid(places(w), places(h), indexing="xy")
+    points = torch.stack([x, y, torch.ones_like(x)], dim=-1)
+    return torch.einsum("hwc,ndc->nhwd", points, m)
 
 
 # ---- counts and orders -------------------------------------------------------------------------------------------

@@ -102,6 +102,19 @@ def test_a_weight_that_is_a_number_is_not_rounded_to_a_half_type() -> None:
     )
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", ["mul.Tensor", "div.Tensor", "mul.Scalar", "mul_.Tensor"])
+@pytest.mark.parametrize("number", [0.7123, 257, torch.tensor(0.7123), torch.tensor(0.7123).double()])
+def test_a_number_beside_halves_is_of_the_width_that_is_computed_in(
+    dtype: torch.dtype, name: str, number: Any
+) -> None:
+    if name == "mul.Scalar" and isinstance(number, torch.Tensor):
+        return
+    x = torch.linspace(-3, 3, 97).to(dtype)
+    want = overload(f"aten.{name}")(x.clone(), number)
+    assert torch.from_dlpack(ow.call_aten(f"aten.{name}", x.clone(), number)).equal(want)
+
+
 def test_what_cancels_in_a_transform_of_half_turns_is_nothing() -> None:
     x = torch.tensor([0, 1j, 0, 0, 0], dtype=torch.complex64)
     assert ow.call_aten("aten._fft_c2r.default", x, [0], 0, 8).numpy()[4] == 0

@@ -17,6 +17,7 @@ from opwright.generator.types import DType, Operand
 from opwright.resources import specs_dir
 
 F32, F64, BF16, I32, I64, BOOL = DType.F32, DType.F64, DType.BF16, DType.I32, DType.I64, DType.BOOL
+F16 = DType.F16
 FILES = sorted(specs_dir().rglob("*.yaml"))
 
 
@@ -155,6 +156,35 @@ def test_promotion_decides_the_key_and_the_casts() -> None:
     assert dict(r.key.types)["T"] == "f32"
     r = key_for_call(s, {"a": Operand(BF16, 2), "b": Operand(F64, 0)})
     assert dict(r.key.types)["T"] == "bf16"
+
+
+@pytest.mark.parametrize(
+    ("beside", "other", "want"),
+    [
+        (BF16, Operand(F64, 0, weak=True), F32),
+        (BF16, Operand(I64, 0, weak=True), F32),
+        (F16, Operand(F32, 0), F32),
+        (BF16, Operand(F64, 0), F32),
+        (BF16, Operand(BF16, 0), BF16),
+        (BF16, Operand(BF16, 1), BF16),
+        (F32, Operand(F64, 0, weak=True), F32),
+        (F64, Operand(F32, 0), F64),
+        (I64, Operand(I64, 0, weak=True), I64),
+    ],
+)
+def test_a_number_beside_halves_is_not_rounded(beside: DType, other: Operand, want: DType) -> None:
+    """As in PyTorch's `mul`: the number is of the width in which the kernel computes."""
+    s = next(s for s in load_spec(specs_dir() / "ops/pointwise/binary.yaml") if s.op == "mul")
+    r = key_for_call(s, {"a": Operand(beside, 2), "b": other})
+    assert dict(r.key.types) | {"T": beside.value, "U": want.value} == dict(r.key.types)
+    assert r.casts.get("b", want if other.weak else other.dtype) is want
+
+
+def test_keys_of_a_number_beside_halves_are_listed() -> None:
+    s = next(s for s in load_spec(specs_dir() / "ops/pointwise/binary.yaml") if s.op == "mul")
+    listed = [dict(k.types) for k in keys_of(s)]
+    assert {"A": "f32", "T": "bf16", "U": "f32"} in listed
+    assert not any(k["U"] != k["T"] for k in listed if k["T"] not in ("bf16", "f16"))
 
 
 def test_no_cast_loses_an_imaginary_part() -> None:
