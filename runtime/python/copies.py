@@ -245,7 +245,7 @@ def _trilinear(
             t = t.unsqueeze(d)
         xs.append(t)
     product = run("mul", run("mul", xs[0], xs[1]), xs[2])
-    return run("sum", product, dim=list(sumdim)) if sumdim else product
+    return run("sum", product, dim=list(sumdim), dtype=product.dtype) if sumdim else product
 
 
 def _empty_strided(size: Ints, stride: Ints, dtype: Any = None) -> Tensor:

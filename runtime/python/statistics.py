@@ -290,9 +290,10 @@ def _sum_to_size(self: Any, size: Ints) -> Tensor:
         for k, (w, n) in enumerate(zip(want, x.shape, strict=True))
         if (w == 1 and n != 1) or k < x.ndim - len(size)
     ]
-    out = (
-        run("sum", x, dim=over, keepdim=True) if over else x
-    )  # of integers and truth values in i64, as `sum`
+    if not size:
+        return run("sum", x)
+    # of integers and truth values in i64, as `sum`
+    out = run("sum", x, dim=over, keepdim=True) if over else x
     return out.reshape(list(size))
 
 
