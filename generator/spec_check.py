@@ -727,7 +727,11 @@ class Checker:
                 elif k.string == "types":
                     for t in v.items if v.kind == "list" else [v]:
                         # in a test, `bf16+f32` is one type for each variable, in order
-                        parts = t.string.split("+") if item not in bench_items and t.kind == "scalar" else [t.string]
+                        parts = (
+                            t.string.split("+")
+                            if item not in bench_items and t.kind == "scalar"
+                            else [t.string]
+                        )
                         if t.kind == "scalar" and not {d.value for d in DType}.issuperset(parts):
                             self.fail(
                                 t,

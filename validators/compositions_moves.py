@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812 - as all its users name it
 
@@ -134,8 +135,13 @@ def repeat_interleave(r: Tensor) -> Any:
 
 
 def searchsorted(s: Tensor, x: Tensor, *, right: bool) -> Any:
-    """Rows that are not in order are put in order: the spec counts, PyTorch bisects."""
-    return torch.searchsorted(s.sort(-1).values, x, right=right)
+    """Rows that are not in order are put in order: the spec counts, others bisect.  By NumPy, to which nan is the
+    largest; PyTorch's bisection goes right at a nan and left after it."""
+    batch, side = math.prod(s.shape[:-1]), "right" if right else "left"
+    rows = s.sort(-1).values.reshape(batch, s.shape[-1]).numpy()
+    values = x.reshape(batch, x.shape[-1]).numpy()
+    found = [np.searchsorted(row, v, side) for row, v in zip(rows, values, strict=True)]
+    return torch.from_numpy(np.array(found, np.int64).reshape(x.shape))
 
 
 def unique(x: Tensor) -> Any:

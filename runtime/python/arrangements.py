@@ -513,8 +513,6 @@ def _bucket(
     if sorter is not None:
         s = run("gather", s, tensor(sorter), dim=-1)
     shape = list(x.shape)
-    if s.dtype != x.dtype:
-        raise Refused(f"{x.dtype} in {s.dtype}")
     if s.ndim == 1:
         x = x.reshape([x.size])
     elif list(s.shape[:-1]) != shape[:-1]:
@@ -528,7 +526,13 @@ def _bucket(
 
 def _bucket_scalar(sorted_sequence: Any, self: Any, *more: Any, **named: Any) -> Call:
     s = tensor(sorted_sequence)
-    return _bucket(s, full((), self, s.dtype), *more, **named)
+    return _bucket(s, _number_among(s, self), *more, **named)
+
+
+def _number_among(others: Tensor, number: Any) -> Tensor:
+    """Of their dtype, or a float of its own beside integers."""
+    whole = others.dtype in ("u8", "i8", "i16", "i32", "i64", "bool")
+    return full((), number, "f32" if whole and isinstance(number, float) else others.dtype)
 
 
 def _bincount(self: Any, weights: Any = None, minlength: int = 0) -> Call:
@@ -708,9 +712,7 @@ def _scatter_number(self: Any, dim: int, index: Any, value: Any, reduce: str) ->
 
 def _bucketize(self: Any, boundaries: Any, out_int32: bool = False, right: bool = False) -> Tensor:
     b = tensor(boundaries)
-    x = full((), self, b.dtype) if isinstance(self, bool | int | float) else tensor(self)
-    if x.dtype != b.dtype:
-        raise Refused(f"numbers of {x.dtype} among boundaries of {b.dtype}")
+    x = _number_among(b, self) if isinstance(self, bool | int | float) else tensor(self)
     out = run("bucketize", x, b, right=right)
     return tensor(out.to("i32") if out_int32 else out)
 

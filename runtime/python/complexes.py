@@ -408,7 +408,16 @@ def _tested(op: str) -> dict[str, Front]:
         x = _some(self)
         return run(op, x, dim=[dim], keepdim=keepdim) if x.ndim else run("contiguous", x)
 
-    return {f"aten.{op}.default": whole, f"aten.{op}.dim": along}
+    def over(self: Any, dim: Any = None, keepdim: bool = False) -> Tensor:
+        x = _some(self)
+        return x if dim is not None and not dim else run(op, x, dim=_over(x, dim), keepdim=keepdim)
+
+    return {f"aten.{op}.default": whole, f"aten.{op}.dim": along, f"aten.{op}.dims": over}
+
+
+def _equal(self: Any, other: Any) -> bool:
+    a, b = tensor(self), tensor(other)
+    return tuple(a.shape) == tuple(b.shape) and bool(run("all", _eq(a, b)).item())
 
 
 def _nonzero(self: Any) -> Tensor:
@@ -422,10 +431,12 @@ def _count_nonzero(self: Any, dim: Any = None) -> Tensor:
 
 
 def _filled(size: Any, value: complex, dtype: str) -> Tensor:
-    """A tensor of one complex number, by its parts."""
-    if dtype not in _KINDS:
-        raise Refused(f"a complex number does not fit into {dtype}")
+    """A tensor of one complex number, by its parts; a real tensor takes one that is real."""
     z = complex(value)
+    if dtype not in _KINDS:
+        if z.imag:
+            raise Refused(f"a complex number does not fit into {dtype}")
+        return full(list(size), z.real, dtype)
     return _joint(full((), z.real, "f64"), full((), z.imag, "f64"), dtype).expand(list(size))
 
 
@@ -449,6 +460,49 @@ def _fill(self: Any, value: Any) -> Tensor:
 
 def _new_full(self: Any, size: Any, fill_value: Any, dtype: Any = None) -> Tensor:
     return _full(size, fill_value, tensor(self).dtype if dtype is None else dtype)
+
+
+def _masked_fill(self: Any, mask: Any, value: Any) -> Tensor:
+    x, z = tensor(self), complex(_value(value))
+    if x.dtype not in _KINDS and z.imag:
+        raise Refused(f"a complex number does not fit into {x.dtype}")
+    x, m = joined(x, mask)
+    return _where(m, _filled([], z, x.dtype), x)
+
+
+def _constant_pad(self: Any, pad: Any, value: Any = 0) -> Tensor:
+    """By its parts, of each a constant of its own."""
+    x, z = tensor(self), complex(value)
+    if len(pad) % 2 or len(pad) > 2 * x.ndim:
+        raise Refused(f"{len(pad)} amounts do not pad a tensor of rank {x.ndim}")
+    if x.dtype not in _KINDS and z.imag:
+        raise Refused(f"a complex number does not fit into {x.dtype}")
+    more = [0] * (x.ndim - len(pad) // 2)
+    sides = {"before": [*more, *pad[-2::-2]], "after": [*more, *pad[::-2]]}
+    if x.dtype not in _KINDS:
+        return run("constant_pad", x, value=z.real, **sides)
+    re, im = (
+        run("constant_pad", part, value=c, **sides)
+        for part, c in zip(_parts(x), (z.real, z.imag), strict=True)
+    )
+    return _joint(re, im, x.dtype)
+
+
+def _ldexp(self: Any, other: Any) -> Tensor:
+    """self · 2^other"""
+    x, e = tensor(self), tensor(other)
+    a, b = _parts(e)
+    power = (
+        _joint(*_exp(_mul(a, math.log(2.0)), _mul(b, math.log(2.0))), "c128")
+        if e.dtype in _KINDS
+        else run("exp2", a)
+    )
+    return converted(_mul(converted(x, "c128"), power), _result(x, e))
+
+
+def _l1_loss(self: Any, target: Any, reduction: int = 1) -> Tensor:
+    d = _abs(_sub(self, target))
+    return d if reduction == 0 else run("mean" if reduction == 1 else "sum", d)
 
 
 def _scaled(x: Any, by: Any) -> Tensor:
@@ -671,7 +725,13 @@ COMPLEXES: dict[str, Front] = {
     },
     "aten.abs.default": _abs,
     "aten.allclose.default": _allclose,
+    "aten.constant_pad_nd.default": _constant_pad,
     "aten.dist.default": _dist,
+    "aten.equal.default": _equal,
+    "aten.l1_loss.default": _l1_loss,
+    "aten.ldexp.Tensor": _ldexp,
+    "aten.masked_fill.Scalar": _masked_fill,
+    "aten.masked_fill.Tensor": _masked_fill,
     **{f"aten.float_power.{which}": _float_power for which in ("Scalar", "Tensor_Scalar", "Tensor_Tensor")},
     **COMPLEX,
     **{f"aten.{name}.{w}": f for name, f in (("eq", _eq), ("ne", _ne)) for w in ("Scalar", "Tensor")},

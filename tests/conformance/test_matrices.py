@@ -139,3 +139,59 @@ def test_all_functions_of_complex_numbers(name: str) -> None:
         assert (got == want).all()
     else:
         np.testing.assert_allclose(got, want, rtol=2e-6)
+
+
+C = torch.tensor([[1 + 2j, 0, 3j], [0, 0, 0]])
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("any.dims", (C, [0, 1])),
+        ("any.dims", (C, None, True)),
+        ("all.dims", (C, [0])),
+        ("all.dims", (C, [])),
+        ("equal.default", (C, C)),
+        ("equal.default", (C, C + 1)),
+        ("block_diag.default", ([C, torch.ones(2, 2)],)),
+        ("cat.default", ([torch.ones(2), torch.ones(3).double()],)),
+        ("cat.default", ([torch.ones(2), torch.ones(3, dtype=torch.complex64)],)),
+        ("cat.default", ([torch.ones(2).int(), torch.ones(3).half()],)),
+        ("stack.default", ([torch.ones(2).bool(), torch.ones(2).long()], 1)),
+        ("searchsorted.Tensor", (torch.tensor([1, 2, 3]), torch.tensor([1.5, 2.5, torch.nan]))),
+        ("searchsorted.Tensor", (torch.tensor([1.0, 2.7]).double(), torch.tensor([2.7, 0.0]))),
+        ("searchsorted.Scalar", (torch.tensor([1, 2, 3]), 1.5)),
+        ("bucketize.Tensor", (torch.tensor([1.5, 2.5]), torch.tensor([1, 2, 3]))),
+        ("bucketize.Scalar", (1.5, torch.tensor([1, 2, 3]))),
+        ("constant_pad_nd.default", (C, [1, 2], 1 + 2j)),
+        ("constant_pad_nd.default", (C, [1, 0, -1, 1], 3j)),
+        ("masked_fill.Scalar", (C, C.real > 0, 1j)),
+        ("masked_fill.Tensor", (C, C.real > 0, torch.tensor(1j))),
+        ("full_like.default", (torch.ones(2), 1 + 0j)),
+        ("ldexp.Tensor", (C, torch.tensor(2))),
+        ("ldexp.Tensor", (torch.ones(3), C)),
+        ("l1_loss.default", (C, C * 2j)),
+        ("sum_to_size.default", (torch.tensor(3, dtype=torch.int32), [])),
+    ],
+)
+def test_what_moves_complex_numbers_or_mixes_dtypes(name: str, args: tuple[Any, ...]) -> None:
+    want = overload(f"aten.{name}")(*args)
+    got = ow.call_aten(f"aten.{name}", *args)
+    if not isinstance(want, torch.Tensor):
+        assert got == want
+        return
+    torch.testing.assert_close(torch.from_dlpack(got), want)
+
+
+@pytest.mark.parametrize("name", ["constant_pad_nd.default", "masked_fill.Scalar"])
+def test_no_imaginary_part_is_lost_in_a_real_tensor(name: str) -> None:
+    second = [1, 0] if name.startswith("constant") else torch.tensor([True, False])
+    with pytest.raises(TypeError, match="a complex number does not fit into f32"):
+        ow.call_aten(f"aten.{name}", torch.ones(2), second, 1j)
+
+
+def test_nan_is_the_largest_of_a_sorted_row() -> None:
+    """As to NumPy; PyTorch's bisection looks right of a nan, and finds [3, 3, 3]."""
+    row, x = torch.tensor([1.0, torch.nan, torch.nan]), torch.tensor([0.5, 1.0, torch.nan])
+    for right, want in ((False, [0, 0, 1]), (True, [0, 1, 3])):
+        assert ow.call_aten("aten.searchsorted.Tensor", row, x, right=right).numpy().tolist() == want
