@@ -137,10 +137,12 @@ def repeat_interleave(r: Tensor) -> Any:
 def searchsorted(s: Tensor, x: Tensor, *, right: bool) -> Any:
     """Rows that are not in order are put in order: the spec counts, others bisect.  By NumPy, to which nan is the
     largest; PyTorch's bisection goes right at a nan and left after it."""
-    batch, side = math.prod(s.shape[:-1]), "right" if right else "left"
+    batch = math.prod(s.shape[:-1])
     rows = s.sort(-1).values.reshape(batch, s.shape[-1]).numpy()
     values = x.reshape(batch, x.shape[-1]).numpy()
-    found = [np.searchsorted(row, v, side) for row, v in zip(rows, values, strict=True)]
+    found = [
+        np.searchsorted(row, v, "right" if right else "left") for row, v in zip(rows, values, strict=True)
+    ]
     return torch.from_numpy(np.array(found, np.int64).reshape(x.shape))
 
 
