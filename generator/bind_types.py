@@ -337,7 +337,7 @@ class Typing:
         if op in ("&", "|", "^", "<<", ">>"):
             (l, r), ty = self.unify(x, [left, right])
             if ty.dtype.is_inexact:
-                self.fail(x, f"`{op}` of {ty.dtype}")
+                self.fail(x, f"`{op}` of {ty.dtype}", "a power is `**`" if op == "^" else "")
             if ty.dtype is DType.BOOL:
                 if op == "&":
                     return And((l, r), span=x.span), ty

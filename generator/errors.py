@@ -136,13 +136,17 @@ class MachineError(OpwrightError):
     exit_code: ClassVar[int] = EXIT_MACHINE
 
 
-def did_you_mean(name: str, known: Iterable[str], *, what: str = "") -> str:
-    """The hint for an unknown name: the nearest known one, else the list of them (`what` names the list)."""
+def did_you_mean(name: str, known: Iterable[str], *, what: str = "", cutoff: float = 0.6) -> str:
+    """The hint for an unknown name: the nearest known one, else the list of them (`what` names the list).
+
+    Names that differ in case alone are one for nearness; of those, the one that is written more like `name`.
+    """
     names = sorted(set(known))
-    lower = {n.lower(): n for n in reversed(names)}
-    near = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(name.lower(), {n.lower() for n in names}, n=1, cutoff=cutoff)
     if near:
-        return f"did you mean `{lower[near[0]]}`?"
+        alike = [n for n in names if n.lower() == near[0]]
+        best = max(alike, key=lambda n: difflib.SequenceMatcher(None, name, n).ratio())
+        return f"did you mean `{best}`?"
     if not names:
         return f"there are no {what or 'names'} here"
     shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")

@@ -492,6 +492,7 @@ MAX_TEXT = 64 * 1024
 
 #: Signs of other languages, and what to write instead.
 _FOREIGN = {
+    "=>": "`>=`", "=<": "`<=`",
     "&&": "`a and b`", r"\|\|": "`a or b`", r"\?": "`a if test else b`", "!(?!=)": "`not a`; unequal is `!=`",
 }  # fmt: skip
 #: What people try that is not in the language, by node of Python's grammar.
@@ -560,9 +561,11 @@ class _Parser:
                 hint = "an equation is `==`"
             if not hint and mode == "exec":
                 hint = "`y[i] = …`, `y[i] += …`, `y[i]: set = …`, or `if test:` with an indented block"
-            raise LanguageError(
-                f"cannot read this as {what}: {e.msg}", place=self.place(row, col), hint=hint
-            ) from None
+            said = f"cannot read this as {what}: {e.msg}"
+            if odd := _odd_bracket(self.text):
+                why, hint, row, col = odd
+                said = f"cannot read this as {what}: {why}"
+            raise LanguageError(said, place=self.place(row, col), hint=hint) from None
         except (ValueError, RecursionError, MemoryError):
             raise LanguageError(
                 "cannot read this: null bytes, or nested too deeply", place=self.place(1, 0)
@@ -664,6 +667,16 @@ class _Parser:
                         )
                     return Fold(fn, values[0], span=s)
                 return Call(fn, values, span=s)
+            case ast.Call(func=ast.Attribute(attr=fn), args=args):  # `np.sqrt(x)`, `x.sum()`
+                raise self.fail(
+                    n.func,
+                    f"{_REFUSED['Attribute']} is not in the language",
+                    f"write `{fn}[i](…)`, which names its indices"
+                    if fn in REDUCTIONS and (fn not in FUNCTIONS or len(args) < 2)
+                    else f"write `{fn}(…)`"
+                    if fn in FUNCTIONS
+                    else did_you_mean(fn, (*FUNCTIONS, *REDUCTIONS), what="functions"),
+                )
             case ast.Call(keywords=[_, *_]):
                 raise self.fail(n, "arguments are given by position: `name=` is not in the language")
         kind = type(n.op).__name__ if isinstance(n, ast.BinOp) else type(n).__name__
@@ -771,6 +784,33 @@ class _Parser:
             case ast.IfExp(test=test, body=value, orelse=ast.Name(id="skip")):
                 return Assign(target, mode, self.expr(value), self.expr(test), span=s)
         return Assign(target, mode, self.expr(v), span=s)
+
+
+def _odd_bracket(text: str) -> tuple[str, str, int, int] | None:
+    """Of a text that cannot be read: the first bracket without a partner, as (what, hint, line, column from 0)."""
+    partner = {"(": ")", "[": "]", "{": "}"}
+    opened: list[tuple[str, int, int]] = []
+    for row, line in enumerate(text.split("\n"), 1):
+        plain = re.sub(r"'[^']*'|\"[^\"]*\"", lambda m: " " * len(m[0]), line).partition("#")[0]
+        for col, c in enumerate(plain):
+            if c in partner:
+                opened.append((c, row, col))
+            elif c in partner.values():
+                if not opened:
+                    return f"this `{c}` closes nothing", "remove it, or open it before", row, col
+                sign, at, begun = opened.pop()
+                if partner[sign] != c:
+                    where = "" if at == row else f" {row - at} line{'s' if row - at > 1 else ''} further down"
+                    return (
+                        f"this `{sign}` is closed by `{c}`{where}",
+                        f"close it with `{partner[sign]}`",
+                        at,
+                        begun,
+                    )
+    if not opened:
+        return None
+    sign, row, col = opened[0]
+    return f"this `{sign}` is never closed", f"the `{partner[sign]}` is missing", row, col
 
 
 def _is_tuple(n: ast.AST) -> bool:

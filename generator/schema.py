@@ -23,6 +23,7 @@ from .spec_model import (
     LAYOUTS,
     ONNX_FIELDS,
     TEST_FIELDS,
+    VALUE_CLASSES,
     VIEW_FIELDS,
 )
 from .types import DType
@@ -153,7 +154,7 @@ def _shapes() -> dict[str, Schema]:
         {
             "cases": _list(case),
             "layouts": _list(_one_of(LAYOUTS)),
-            "values": _list(words),
+            "values": _list(_one_of(VALUE_CLASSES)),
             "checks": _list(words),
             "tol": _one_of(("exact", "bound")),
         },

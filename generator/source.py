@@ -188,6 +188,8 @@ def read_documents(text: str, file: str) -> list[Node]:
         mark = e.problem_mark or e.context_mark
         place = Place(file, mark.line + 1, mark.column + 1) if mark else Place(file)
         problem = str(e.problem or e.context or "not YAML").strip().splitlines()[0]
+        if _under(text, place) == "\t":
+            problem = "a tab stands here, and YAML takes spaces"
         raise SpecError(
             f"not YAML: {problem}", place=place.with_text(text), hint=_yaml_hint(text, place)
         ) from None
@@ -206,11 +208,20 @@ def _character(text: str, file: str, position: int | None) -> Place:
     return Place(file, line, position - (text.rfind("\n", 0, position) + 1) + 1).with_text(text)
 
 
+def _under(text: str, place: Place) -> str:
+    """The character at a place; empty where there is none."""
+    lines = text.split("\n")
+    line = lines[place.line - 1] if 1 <= place.line <= len(lines) else ""
+    return line[place.column - 1 : place.column]
+
+
 def _yaml_hint(text: str, place: Place) -> str | None:
     lines = text.split("\n")
     line = lines[place.line - 1] if 1 <= place.line <= len(lines) else ""
     if "\t" in line[: len(line) - len(line.lstrip())]:
         return "YAML is indented by spaces, not tabs"
+    if _under(text, place) == "\t":
+        return "write a space after the `:`"
     if "[" in line or "*" in line or ": " in line:
         return 'quote texts that hold brackets, stars or colons: x: "T[*B, N]"'
     return None

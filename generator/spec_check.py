@@ -22,6 +22,7 @@ from .expr import (
     Fold,
     If,
     IsNone,
+    Item,
     Load,
     Name,
     Num,
@@ -738,6 +739,77 @@ class Checker:
                                 f"`{t.string}` is not a dtype",
                                 did_you_mean(t.string, [d.value for d in DType], what="dtypes"),
                             )
+
+
+def unused(spec: OpSpec) -> Iterator[tuple[Span | None, str, str]]:
+    """Attributes and temporaries that nothing reads, as (where, what, hint): no mistakes, but seldom what was meant.
+
+    A case or a law reads nothing: it says what the operator does, and is no part of it.
+    """
+    s, grad = spec, spec.grad
+    blocks = [s.compute, s.also or (), (grad.compute or ()) if grad is not None else ()]
+    types = (*s.inputs.values(), *s.outputs.values())
+    dims = [d for t in types for d in t.dims]
+    plain: list[Expr] = [
+        *s.types.values(),
+        *(d.rank for d in s.dims.values() if d.rank is not None),
+        *(let.expr for let in s.let.values()),
+        *s.sizes.values(),
+        *(a.default_expr for a in s.attrs.values() if a.default_expr is not None),
+        *(r.expr for r in s.require),
+        *(d.expr for d in dims),
+        *((d.expr for d in (*s.view.size, *s.view.stride)) if s.view else ()),
+        *((s.view.offset,) if s.view else ()),
+    ]
+    read = {n for x in plain for n in _reads(x)} | {n for b in blocks for n in _block_reads(b)}
+    read |= {n for d in dims for n in (d.at, d.keep_if) if n is not None}
+    # What a function of Python means with them, nobody sees here.
+    for a in s.attrs.values() if s.oracle is None else ():
+        if a.name not in read:
+            yield (
+                a.span,
+                f"the attribute `{a.name}` changes nothing: nothing reads it",
+                "use it, or leave it out",
+            )
+    kept = set(grad.save) if grad is not None else set()
+    kept |= {n for r in s.test.checks for n in _reads(r.expr)}
+    for which, block in zip(("compute", "also", "grad"), blocks, strict=True):
+        mine = _block_reads(block) | (kept if which != "also" else set())
+        if which == "compute" and grad is not None and grad.compute is not None:
+            mine |= _block_reads(grad.compute)
+        given = {*s.outputs, *(f"d{n}" for n in s.inputs)}
+        said: set[str] = set()
+        for st in _assigns(block):
+            name = st.target.name
+            if name not in mine | given | said:
+                said.add(name)
+                yield (
+                    st.target.span,
+                    f"the temporary `{name}` is written in {which}, and nothing reads it",
+                    "",
+                )
+
+
+def _block_reads(block: Iterable[Stmt]) -> set[str]:
+    """Names that a block reads; a target's own update reads nothing of it."""
+    out: set[str] = set()
+    for st in block:
+        if isinstance(st, If):
+            out |= _reads(st.test) | _block_reads((*st.then, *st.orelse))
+        else:
+            target = (*st.target.index, *((st.target.item,) if st.target.item is not None else ()))
+            value = (st.value, *((st.guard,) if st.guard is not None else ()))
+            out |= {n for x in target for n in _reads(x)}
+            out |= {n for x in value for n in _reads(x)} - {st.target.name}
+    return out
+
+
+def _reads(x: Expr) -> set[str]:
+    return {
+        n.tensor if isinstance(n, Load) else n.id
+        for n in walk(x)
+        if isinstance(n, Load | Name | IsNone | Item)
+    }
 
 
 def _assigns(block: Iterable[Stmt]) -> Iterator[Assign]:

@@ -49,6 +49,26 @@ ONNX_FIELDS = ("op", "since", "map", "set", "returns")
 ATTR_KINDS = ("int", "float", "bool", "scalar", "axis", "axes", "ints", "floats", "dtype", "enum", "str")
 DIM_KINDS = ("batch", "broadcast", "static")
 LAYOUTS = ("contiguous", "transposed", "sliced", "expanded", "offset", "negative")
+#: Classes of values that a test may ask for; what each draws, validators/draws.py says.
+VALUE_CLASSES = (
+    "exact",
+    "normal",
+    "large",
+    "tiny",
+    "denormal",
+    "zeros",
+    "nan_inf",
+    "nan",
+    "inf",
+    "halves",
+    "all_equal",
+    "one_neg_inf",
+    "all_neg_inf",
+    "int_limits",
+    "wide",
+    "mixed",
+    "unit",
+)
 CONSTANTS = ("pi",)
 #: YAML 1.1 readers turn these into booleans; ours does not, but other people's tools read specs too.
 YAML11 = frozenset(["y", "n", "yes", "no", "on", "off", "true", "false", "null", "none"])
@@ -205,6 +225,7 @@ class TestDecl:
     values: tuple[str, ...] = ()
     checks: tuple[Require, ...] = ()
     tol: str = "bound"
+    spans: tuple[Span, ...] = field(default=(), compare=False, repr=False)  # of the cases
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ from .spec_model import (
     LAYOUTS,
     ONNX_FIELDS,
     TEST_FIELDS,
+    VALUE_CLASSES,
     VIEW_FIELDS,
     YAML11,
     AtenEntry,
@@ -222,7 +223,7 @@ class SpecReader:
                 self.fail(
                     t,
                     f"`{t.value}` in `{what}` {of}",
-                    did_you_mean(t.value, pool, what=f"{kind}s" if kind else "known"),
+                    did_you_mean(t.value, pool, what=f"{kind}s" if kind else what),
                 )
             elif t.value in out:
                 self.fail(t, f"`{t.value}` is given twice")
@@ -487,7 +488,11 @@ class SpecReader:
         m = re.fullmatch(r"(optional\s+)?([a-z]+)(?:\s*\[(.*)\])?", words.value)
         if not m or m[2] not in ATTR_KINDS or (m[3] is not None) != (m[2] == "enum"):
             bare = re.sub(r"^optional\s+|\[.*", "", words.value)
-            hint = "`enum[a, b, c]`" if bare == "enum" else did_you_mean(bare, ATTR_KINDS, what="types")
+            hint = (
+                "`enum[a, b, c]`"
+                if bare == "enum"
+                else did_you_mean(bare, ATTR_KINDS, what="types of attributes", cutoff=0.75)
+            )
             self.fail(words, f"`{words.value}` is not an attribute's type", hint)
             return None
         kind, values = m[2], tuple(x.strip() for x in (m[3] or "").split(",") if x.strip())
@@ -680,25 +685,23 @@ class SpecReader:
 
     def test(self, node: Node | None) -> TestDecl:
         fields = {f.string: x for f, x in self.mapping(node, "test", TEST_FIELDS)}
-        cases = []
+        cases, spans = [], []
         for item in self.items(fields.get("cases"), "cases"):
             if item.kind != "map":
                 self.fail(item, "a case is a mapping of extents and attributes", "{B: [3], N: 5}")
             else:
                 cases.append(item.plain())
+                spans.append(item.span)
         layouts = self.names(fields.get("layouts"), "layouts", LAYOUTS)
-        values = []
-        for item in self.items(fields.get("values"), "values"):
-            t = self.string(item, "values")
-            if t is not None:
-                values.append(t.value)
+        values = self.names(fields.get("values"), "values", VALUE_CLASSES)
         tol = self.choice(fields["tol"], "tol", ("exact", "bound")) if "tol" in fields else "bound"
         return TestDecl(
             tuple(cases),
             layouts,
-            tuple(values),
+            values,
             self.conditions(fields.get("checks"), "checks"),
             tol or "bound",
+            tuple(spans),
         )
 
     def target_map(

@@ -43,7 +43,7 @@ from .layouts import LAYOUTS, applies, lay_out
 from .oracle import Survey, output_shapes, survey
 from .values import ARRAY, Array, from_array, to_array
 
-__all__ = ["build_case", "make_cases"]
+__all__ = ["build_case", "impossible", "make_cases"]
 #: Sources that give an attribute a number without asking whether the operator takes it.
 _TRIED = ("zero.", "edge.")
 DEFAULT_DTYPES = (DType.F32, DType.F64, DType.BF16, DType.F16, DType.I64, DType.I32, DType.BOOL, DType.U8)
@@ -71,6 +71,27 @@ def make_cases(
         except CaseRefused as e:
             (skipped if e.inapplicable else refused).append((name, e.message))
     return CaseReport(tuple(cases), tuple(refused), tuple(skipped))
+
+
+def impossible(spec: OpSpec) -> list[tuple[int, str]]:
+    """Declared cases that are no call of the operator with any types, whatever data they get: which, and why."""
+    builder = Builder(spec, 0)
+    types = Plan(builder, "quick", DEFAULT_DTYPES).combinations()
+    out: list[tuple[int, str]] = []
+    for k in range(len(spec.test.cases)):
+        why = ""
+        for chosen in types:
+            try:
+                op, run_attrs, shapes, _ = builder.resolve(
+                    builder.call(f"case{k}", chosen), builder.types(chosen)
+                )
+                survey(op, shapes, run_attrs)
+                break
+            except OpwrightError as e:
+                why = why or e.message
+        else:
+            out.append((k, why))
+    return out
 
 
 def build_case(spec: OpSpec, name: str, seed: int) -> Case:

@@ -1,7 +1,7 @@
 """Value classes: the numbers that tensors are filled with; index classes: integers that point into other tensors.
 
 May import: numpy, values, generator.types.  To add a class: a function in `_FLOATS` or `_INTEGERS`, its traits in
-`VALUE_CLASSES`; of indices: a case in `draw_index`.
+`VALUE_CLASSES`, its name in generator/spec_model.py, which specs are read by; of indices: a case in `draw_index`.
 """
 
 from __future__ import annotations

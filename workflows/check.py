@@ -2,29 +2,70 @@
 
 Needs no compiler, and no torch: where there is one, the overloads that a spec names are looked for in it.
 
-May import: workbench, generator (the meaning side), validators.{overloads, torch_server}.
+What is surely wrong is an error; what seldom is what was meant (a name that nothing reads, a draft's own words) is a
+warning, and changes no exit code.
+
+May import: workbench, new (what a draft leaves open), generator (the meaning side), validators.{cases, overloads,
+torch_server}.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import click
 
 from ..generator.bind import bind
 from ..generator.bind_key import keys_of
-from ..generator.errors import DomainError, OpwrightError, SpecError, did_you_mean, raise_together
+from ..generator.errors import (
+    DomainError,
+    ErrorGroup,
+    OpwrightError,
+    Place,
+    SpecError,
+    did_you_mean,
+    raise_together,
+)
 from ..generator.normal import classify, normalise, verify
 from ..generator.spec import OpSpec
+from ..generator.spec_check import unused
+from ..generator.types import DType
+from ..validators.cases import impossible
 from ..validators.overloads import mistakes
 from ..validators.torch_server import composition_names
 from . import console
 from .bridge import adjoint_of, differentiable
 from .command import command, json_option
+from .new import undecided
 from .workbench import Workbench
 
-__all__ = ["Checked", "check", "check_spec"]
+__all__ = ["Checked", "Warned", "check", "check_spec"]
+
+_DTYPES = re.compile(rf"\b({'|'.join(d.value for d in DType)})\b")
+
+
+@dataclass(frozen=True)
+class Warned:
+    """What may be meant and seldom is."""
+
+    message: str
+    place: Place
+    hint: str = ""
+
+    def render(self) -> str:
+        """As errors are rendered, under another word."""
+        return (
+            SpecError(self.message, place=self.place, hint=self.hint)
+            .render()
+            .replace("error: ", "warning: ", 1)
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        data = {"message": self.message, "file": self.place.file, "line": self.place.line}
+        return data | ({"hint": self.hint} if self.hint else {})
 
 
 @dataclass(frozen=True)
@@ -35,6 +76,7 @@ class Checked:
     keys: int
     classes: tuple[str, ...]
     grad: str
+    warnings: tuple[Warned, ...] = ()
 
 
 def check_spec(spec: OpSpec) -> Checked:
@@ -63,8 +105,43 @@ def check_spec(spec: OpSpec) -> Checked:
                 errors.append(_placed(error, spec))
         except SpecError as error:
             errors.append(_placed(error, spec))
-    raise_together(errors)
-    return Checked(spec, len(keys) - turned_down, tuple(classes), grad_text(spec))
+    if not errors:  # a case is asked of what is sound
+        errors += [_case_error(spec, k, why) for k, why in impossible(spec)]
+    raise_together(_alike(errors))
+    return Checked(spec, len(keys) - turned_down, tuple(classes), grad_text(spec), warnings_of(spec))
+
+
+def warnings_of(spec: OpSpec) -> tuple[Warned, ...]:
+    """What a sound spec says that was hardly meant."""
+    found = [Warned(what, span.place if span else spec.place, hint) for span, what, hint in unused(spec)]
+    found += [Warned(what, spec.place, hint) for what, hint in undecided(spec)]
+    return tuple(found)
+
+
+def _case_error(spec: OpSpec, k: int, why: str) -> SpecError:
+    spans = spec.test.spans
+    return SpecError(
+        f"case {k} is no call that `{spec.op}` takes: {why}",
+        place=spans[k].place if k < len(spans) else spec.place,
+        hint="write a case that it takes; the judge makes calls that it must refuse by itself",
+    )
+
+
+def _alike(errors: Sequence[SpecError]) -> list[SpecError]:
+    """Errors of one place that differ in a dtype alone are one, which names them all."""
+    groups: dict[object, list[SpecError]] = {}
+    for error in [single for e in errors for single in e.errors]:
+        at = (error.place.file, error.place.line, error.place.column) if error.place else None
+        groups.setdefault((at, _DTYPES.sub("…", error.message)), []).append(error)  # type: ignore[arg-type]
+    out = []
+    for group in groups.values():
+        first = group[0]
+        found = _DTYPES.findall(first.message)
+        if len(group) > 1 and len(found) == 1:
+            names = dict.fromkeys(d for e in group for d in _DTYPES.findall(e.message))
+            first.message = _DTYPES.sub(", ".join(names), first.message)
+        out.append(first)
+    return out
 
 
 def composition_of(spec: OpSpec) -> str:
@@ -99,11 +176,14 @@ def grad_text(spec: OpSpec) -> str:
     return "declared" if g.compute is not None else "derived"
 
 
-def check_all(specs: Iterable[OpSpec]) -> tuple[list[Checked], list[OpwrightError]]:
-    """The sound ones, and all mistakes of the others."""
+def check_all(
+    specs: Iterable[OpSpec], said: Callable[[str], None] = lambda _: None
+) -> tuple[list[Checked], list[OpwrightError]]:
+    """The sound ones, and all mistakes of the others.  said: is told of each operator before it is read."""
     sound: list[Checked] = []
     errors: list[OpwrightError] = []
     for spec in specs:
+        said(spec.op)
         try:
             sound.append(check_spec(spec))
         except SpecError as error:
@@ -125,19 +205,19 @@ def check(ops: tuple[str, ...], as_json: bool) -> int:
     """Read specs: language, types, and every key that they admit.
 
     OP is an operator's name or the path of a spec file.  Mistakes are shown with file, line and column, all of them
-    in one run.  Nothing is compiled.
+    in one run.  Nothing is compiled.  Warnings change no exit code.
     """
-    bench = Workbench.here()
-    specs = bench.select(ops) if ops else bench.own()
-    sound, errors = check_all(specs)
-    if ops:
-        try:  # a file that was named must stand beside the others: an overload has one operator
-            _ = bench.registry
-        except SpecError as error:
-            errors += error.errors
+    with console.progress("reading specs", quiet=as_json, after_s=2.0) as progress:
+        bench = Workbench.here()
+        specs = bench.select(ops) if ops else bench.own()
+        sound, errors = check_all(specs, lambda op: progress.step(f"checking {op}"))
+        if ops:
+            progress.step("reading the other specs: an overload has one operator")
+            try:  # a file that was named must stand beside the others
+                _ = bench.registry
+            except SpecError as error:
+                errors += error.errors
     if errors:
-        from ..generator.errors import ErrorGroup
-
         raise errors[0] if len(errors) == 1 else ErrorGroup(errors)
     if as_json:
         console.print_json(
@@ -154,10 +234,13 @@ def check(ops: tuple[str, ...], as_json: bool) -> int:
                         "meaning": c.spec.meaning_hash(),
                     }
                     for c in sound
-                ]
+                ],
+                "warnings": [w.to_json() for c in sound for w in c.warnings],
             }
         )
         return 0
     rows = [(c.spec.op, c.keys, ", ".join(c.classes), c.grad) for c in sound]
+    for w in (w for c in sound for w in c.warnings):
+        console.note(w.render())
     console.print_table(("op", "keys", "class", "grad"), rows, right=(1,))
     return 0

@@ -113,10 +113,21 @@ class _Plain(Progress):
 
 
 @contextlib.contextmanager
-def progress(text: str, *, quiet: bool = False) -> Iterator[Progress]:
-    """Progress on stderr while the block runs; `quiet`: only lines that stay."""
+def progress(text: str, *, quiet: bool = False, after_s: float | None = None) -> Iterator[Progress]:
+    """Progress on stderr while the block runs; `quiet`: only lines that stay.
+
+    after_s: of what mostly takes a moment: where there is no terminal, `text` is said once the block has taken so long.
+    """
     if quiet or not sys.stderr.isatty():
-        yield _Plain()
+        late = threading.Timer(after_s, note, [f"… {text}"]) if after_s is not None and not quiet else None
+        if late is not None:
+            late.daemon = True
+            late.start()
+        try:
+            yield _Plain()
+        finally:
+            if late is not None:
+                late.cancel()
         return
     from rich.console import Console
 

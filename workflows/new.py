@@ -25,7 +25,7 @@ from . import console
 from .command import command, json_option
 from .workbench import Workbench, folder_name
 
-__all__ = ["new", "spec_yaml"]
+__all__ = ["new", "spec_yaml", "undecided"]
 
 _NAME = re.compile(r"([a-z][a-z0-9_]*::)?[a-z][a-z0-9_]*")
 
@@ -120,6 +120,25 @@ test:
   values: [normal, zeros, nan_inf, denormal]
   tol: bound
 """
+
+#: What a draft says of an operator before anybody has.
+_DRAFT_DOC = re.compile(r"(What|Says what) \S+ computes\.")
+_DRAFT_COMPUTE = re.compile(r"\s*\w+\[\*B\] = (T\(A\(\w+\[\*B\]\)\)|\w+\[\*B\])\s*")
+
+
+def undecided(spec: OpSpec) -> list[tuple[str, str]]:
+    """What a draft of ours leaves to a person and nobody has decided yet, as (what, hint)."""
+    if not _DRAFT_DOC.fullmatch(spec.doc):
+        return []
+    out = [("`doc` is still the draft's", "one sentence: what it computes")]
+    if _DRAFT_COMPUTE.fullmatch(spec.compute_text):
+        out.append(("`compute` is still the draft's, which copies its input", "write the meaning"))
+    if not spec.aten and not spec.onnx and spec.reference is None:
+        out.append(
+            ("nobody is named who says what it means", "`aten:`, `onnx:` or `reference:` (CONTRIBUTING.md)")
+        )
+    return out
+
 
 _ASK = """
 import json, sys, torch

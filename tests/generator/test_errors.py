@@ -42,5 +42,10 @@ def test_did_you_mean_keeps_the_list_short():
     assert hint.endswith("…")
 
 
+def test_did_you_mean_prefers_the_case_that_was_written():
+    assert did_you_mean("bb", ["B", "b"]) == "did you mean `b`?"
+    assert did_you_mean("BB", ["B", "b"]) == "did you mean `B`?"
+
+
 def test_did_you_mean_of_nothing():
     assert did_you_mean("q", [], what="dims") == "there are no dims here"

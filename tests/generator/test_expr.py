@@ -305,12 +305,28 @@ def test_refused_expressions(text: str, message: str) -> None:
         ("a ? b : c", "`a if test else b`"),
         ("!a", "`not a`; unequal is `!=`"),
         ("a = b", "an equation is `==`"),
+        ("a => b", "`>=`"),
+        ("a =< b", "`<=`"),
+        ("np.sqrt(a)", "write `sqrt(…)`"),
+        ("torch.max(a, b)", "write `max(…)`"),
+        ("a.sum()", "write `sum[i](…)`, which names its indices"),
+        ("np.sqr(a)", "did you mean `sqrt`?"),
+        ("(a + f(b)", "the `)` is missing"),
+        ("a + b)", "remove it, or open it before"),
+        ("f(x[a)]", "close it with `]`"),
     ],
 )
 def test_words_of_other_languages(text: str, hint: str) -> None:
     with pytest.raises(LanguageError) as e:
         parse_expr(text)
     assert e.value.hint == hint
+
+
+def test_an_open_bracket_is_told_where_it_opened() -> None:
+    with pytest.raises(LanguageError) as e:
+        parse_statements("a[i] = x[i]\ny[i] = (a[i] +\n  f(a[i])\nz[i] = 1  # )\n")
+    assert e.value.message == "cannot read this as a statement: this `(` is never closed"
+    assert e.value.place is not None and (e.value.place.line, e.value.place.column) == (2, 8)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from opwright.generator.bind import bind
 from opwright.generator.bind_key import keys_of
 from opwright.generator.expr import FUNCTIONS, REDUCTIONS
 from opwright.generator.spec import load_spec_text
-from opwright.generator.spec_model import ATTR_KINDS, CALL_RULES, FIELDS, LAYOUTS
+from opwright.generator.spec_model import ATTR_KINDS, CALL_RULES, FIELDS, LAYOUTS, VALUE_CLASSES
 from opwright.generator.types import CATEGORIES, RULES, DType
 
 TEXT = (Path(__file__).parent.parent.parent / "docs" / "language.md").read_text(encoding="utf-8")
@@ -69,6 +69,7 @@ def test_lists_in_the_text_are_complete() -> None:
     assert f"`{' '.join(d.value for d in DType)}`" in TEXT
     assert f"`{' '.join(REDUCTIONS)}`" in TEXT
     assert f"`{' '.join(LAYOUTS)}`" in TEXT
+    assert f"`{' '.join(VALUE_CLASSES)}`" in TEXT
 
 
 def test_categories_say_what_they_hold() -> None:

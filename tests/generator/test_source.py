@@ -9,6 +9,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from opwright.generator import source
+from opwright.generator.errors import SpecError
 from opwright.resources import specs_dir
 
 FILES = sorted(specs_dir().rglob("*.yaml"))
@@ -63,3 +64,10 @@ def test_what_the_quick_one_takes_the_other_reads_alike() -> None:
             taken += 1
             assert [seen(e) for e in quick] == [seen(e) for e in pure("".join(text))], "".join(text)
     assert taken > 5
+
+
+def test_a_tab_is_called_a_tab() -> None:
+    with pytest.raises(SpecError, match="a tab stands here") as e:
+        source.read_documents("op: x\ndoc:\tA sum.\n", "x.yaml")
+    assert e.value.hint == "write a space after the `:`"
+    assert e.value.place is not None and (e.value.place.line, e.value.place.column) == (2, 5)

@@ -562,7 +562,7 @@ def test_places_in_flow_and_block_of_the_same_spec() -> None:
         ("[" * 100, "nested deeper than 12"),
         ("{x: T[*B]}", "not YAML: expected ',' or '}', but got '['"),
         ("op: [a", "not YAML: expected ',' or ']', but got '<stream end>'"),
-        ("\top: a", "not YAML: found character '\\t' that cannot start any token"),
+        ("\top: a", "not YAML: a tab stands here, and YAML takes spaces"),
         ("op: \x00", "not YAML: unacceptable character #x0000: special characters are not allowed"),
         ("op: 'a", "not YAML: found unexpected end of stream"),
         ("a: " + "x" * 100_000, "a text of 100000 characters (limit 65536)"),

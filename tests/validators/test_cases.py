@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from opwright.generator import spec_model
 from opwright.generator.bind import bind
 from opwright.generator.spec import load_spec_text
 from opwright.generator.types import DType
@@ -198,6 +199,10 @@ test: {cases: [{N: 4, k: 5}, {N: 4, k: 4}]}
 
 
 # ------------------------------------------------------------------------------------------------- contents
+
+
+def test_a_spec_may_name_the_classes_that_there_are() -> None:
+    assert tuple(VALUE_CLASSES) == spec_model.VALUE_CLASSES
 
 
 @pytest.mark.parametrize("value_class", sorted(VALUE_CLASSES))

@@ -11,7 +11,9 @@ from opwright.generator.spec import load_spec_text
 from opwright.validators import overloads
 from opwright.validators.evidence import Evidence, Proof
 from opwright.validators.overloads import Overloads
+from opwright.workflows.check import warnings_of
 from opwright.workflows.ops import unjudged
+from opwright.workflows.workbench import Workbench
 
 
 def test_check_counts_the_keys_of_an_operator(ow: Any, project: Path) -> None:
@@ -41,6 +43,41 @@ def test_check_finds_what_only_a_key_shows(ow: Any, project: Path) -> None:
     path.write_text(path.read_text().replace("T(A(x[*B]) * A(by))", "A(x[*B]) * A(by)"))
     ran = ow("check", "scale")
     assert ran.code == 2 and "scale.yaml:9" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("[normal]", "[normal, halfs]", "did you mean `halves`?"),
+        ("{B: [0]}", "{B: [0], by: -1.0}", "case 1 is no call that `scale` takes: scale: requires by >= 0"),
+        ("type: float", "type: number", "types of attributes: axes, axis, bool"),
+        ("A(by)", "A(x[*B])^2", "hint: a power is `**`"),
+        ("T(A(x[*B]) * A(by))", "x[*B] * x[*B]", "`*` on f16, bf16 would round"),
+    ],
+)
+def test_check_says_what_to_write_and_once(ow: Any, project: Path, old: str, new: str, words: str) -> None:
+    path = project / "specs" / "tiny" / "scale.yaml"
+    path.write_text(
+        path.read_text().replace("compute: |", 'require: ["by >= 0"]\ncompute: |').replace(old, new)
+    )
+    ran = ow("check", "scale")
+    assert ran.code == 2 and words in ran.err and ran.err.count(" error: ") == 1, ran.err
+
+
+def test_what_nothing_reads_is_warned_of(ow: Any, project: Path) -> None:
+    path = project / "specs" / "tiny" / "scale.yaml"
+    text = path.read_text().replace("attrs: {", "attrs: {idle: {type: int, default: 0}, ")
+    path.write_text(text.replace("  y[*B] =", "  t[*B] = A(x[*B])\n  t[*B] += A(x[*B])\n  y[*B] ="))
+    ran = ow("check", "scale")
+    assert ran.code == 0 and ran.err.count("warning:") == 2, ran.err
+    assert "scale.yaml:6:9: warning: the attribute `idle` changes nothing" in ran.err
+    first, second = ow("check", "scale", "--json").json["warnings"]
+    assert first["line"] == 6 and second["message"].startswith("the temporary `t` is written in compute")
+
+
+def test_no_operator_of_ours_is_warned_of() -> None:
+    own = Workbench.here().own()
+    assert [w for s in own for w in warnings_of(s)] == []
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,10 @@ def test_init_then_new_then_check(ow: Any, tmp_path: Path, monkeypatch: pytest.M
     ran = ow("new", "rope2d", "--family", "attention", "--json")
     assert ran.json["op"] == "myco::rope2d"
     assert Path(ran.json["file"]) == root / "specs" / "attention" / "rope2d.yaml"
-    assert ow("check", "myco::rope2d").code == 0
+    ran = ow("check", "myco::rope2d")
+    assert ran.code == 0
+    for left in ("`doc` is still the draft's", "`compute` is still the draft's", "nobody is named who says"):
+        assert f"warning: {left}" in ran.err
     assert {r["name"] for r in ow("ops", "--json").json["ops"]} > {"myco::rope2d", "softmax"}
 
 
