@@ -463,6 +463,7 @@ def test_an_observer_that_raises_ends_the_run(tmp_path: Path) -> None:
     [
         ({}, ow.OpValueError, "tiny: input 'x' is missing"),
         ({"x": draw(2, 4), "z": 1}, ow.OpValueError, "tiny: has no input 'z'"),
+        ({"y": draw(2, 4)}, ow.OpValueError, "tiny: has no input 'y'"),  # before `x`, which it may stand for
         ({"x": [1]}, ow.OpTypeError, "input 'x' must be an array, got list"),
         ({"x": draw(2, 4).astype(np.float64)}, ow.OpValueError, "input 'x' is f64, the program wants f32"),
         ({"x": draw(2)}, ow.OpValueError, "input 'x' has rank 1, the program wants 2"),
@@ -479,6 +480,55 @@ def test_inputs_that_do_not_fit(tmp_path: Path, inputs: Json, error: type[Except
     p = ow.Program.load(save(tmp_path, program()))
     with pytest.raises(error, match=text):
         p.run(inputs)
+
+
+def numbered(tmp_path: Path) -> ow.Program:
+    """x + s + 1, where x is [s0, 4] and s a number."""
+    data = program()
+    data["values"]["s"] = tensor("f32")
+    data["inputs"].append({"name": "scale", "value": "s"})
+    data["nodes"][0]["in"] = ["v0", "s"]
+    data["nodes"] = data["nodes"][:2]
+    data["outputs"] = [{"name": "y", "value": "v2"}]
+    data["weights"] = []
+    data["values"] = {k: v for k, v in data["values"].items() if k in ("v0", "v1", "v2", "s")}
+    data["tree"]["inputs"] = [["x", {"const": 3}], {"more": [{"by": "scale"}]}]
+    return ow.Program.load(save(tmp_path, data))
+
+
+def test_inputs_by_position_are_those_of_the_model(tmp_path: Path) -> None:
+    p = numbered(tmp_path)
+    x = draw(2, 4)
+    for out in (p(x, [{"by": 2}]), p(x, scale=2.0), p(scale=2, x=x), p.run({"x": x, "scale": np.float32(2)})):
+        np.testing.assert_allclose(out["y"].numpy(), x + 3, rtol=1e-6)
+        assert isinstance(out, dict) and out[0] is out["y"] and list(out) == ["y"]
+    with pytest.raises(KeyError, match="no output is called 'z'; there are y"):
+        _ = out["z"]
+    with pytest.raises(IndexError):
+        _ = out[1]
+
+
+def test_inputs_by_position_that_do_not_fit(tmp_path: Path) -> None:
+    p = numbered(tmp_path)
+    x = draw(2, 4)
+    with pytest.raises(ow.OpTypeError, match="tiny: takes 2 inputs, got 3 by position"):
+        p(x, 1, 2)
+    with pytest.raises(ow.OpTypeError, match="tiny: argument 1 must be a list of 1: scale"):
+        p(x, 1)
+    with pytest.raises(ow.OpTypeError, match="tiny: argument 1 must be a dict with the key 'by'"):
+        p(x, [{}])
+    with pytest.raises(ow.OpTypeError, match="tiny: input 'x' is given twice"):
+        p(x, x=x)
+    with pytest.raises(ow.OpValueError, match="tiny: has no input 'sacle'") as caught:
+        p(x, sacle=1.0)
+    assert caught.value.hint == "did you mean `scale`?"
+    with pytest.raises(ow.OpValueError, match=r"tiny: input 'scale' is f32, got the number 1j"):
+        p(x, scale=1j)
+
+
+def test_without_a_tree_the_order_is_that_of_the_inputs(tmp_path: Path) -> None:
+    p = ow.Program.load(save(tmp_path, program(tree={"inputs": "x", "outputs": "y"})))
+    np.testing.assert_allclose(p(draw(2, 4))["y"].numpy(), want(draw(2, 4)), rtol=1e-5)
 
 
 def test_divisors_expressions_and_assertions(tmp_path: Path) -> None:
