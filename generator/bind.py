@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from .bind_lanes import UNKNOWN, Lanes, fold, index_name, running_extent
 from .bind_types import CASTS, Env, Ty
@@ -673,7 +674,10 @@ class _SpecBinder:
                 continue
             if value.dtype is not DType.BOOL:
                 self.b.fail(r.expr, f"`require` is a condition, `{r.text}` is {value.dtype}")
-            out.append(Rule(r.text, value, data, st.axes, r.span.line if r.span else 0))
+            line, file = (r.span.line, Path(r.span.file).name) if r.span else (0, "")
+            if file and self.spec.family:
+                file = f"{self.spec.family}/{file}"
+            out.append(Rule(r.text, value, data, st.axes, line, file))
         return tuple(out)
 
     def rule_statement(self, probe: Assign) -> Statement:

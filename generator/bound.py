@@ -205,6 +205,7 @@ class Rule:
     data: bool = False
     axes: tuple[Axis, ...] = ()
     line: int = 0
+    file: str = field(default="", compare=False, repr=False)  # the spec's, within its folder of specs
 
 
 @dataclass(frozen=True)

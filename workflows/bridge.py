@@ -12,7 +12,9 @@ May import: everything of generator, validators and the runtime.  To add a way o
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -229,7 +231,9 @@ class Bridge:
         """Answers to the runtime's requests, in order; all libraries are built at once."""
         known = [self._known(r) for r in requests]
         found = [None if k is not None else self.answering(r) for k, r in zip(known, requests, strict=True)]
-        libraries = iter(self.libraries([f[0] for f in found if f is not None]))
+        texts = [f[0] for f in found if f is not None]
+        with _said_when_slow(texts):
+            libraries = iter(self.libraries(texts))
         return [
             {"library": str(next(libraries)), "row": f[0].row, "casts": list(f[1])}
             if f is not None
@@ -370,6 +374,19 @@ class Bridge:
         for name, overloads in self.catalog.waiting.items():
             registry.register_waiting(name, overloads, f"`opwright accept {name}` judges it; then it serves")
         registry.set_miss_hook(self)
+
+
+def _said_when_slow(texts: Sequence[KernelText]) -> contextlib.AbstractContextManager[None]:
+    """A call that waits for a compiler says so to whoever sits before it, as the command line does: on a terminal (or
+    in a session of Python's), never in a log."""
+    if not texts or not (sys.stderr.isatty() or hasattr(sys, "ps1")):
+        return contextlib.nullcontext()
+    names = list(dict.fromkeys(str(t.row.get("op", t.symbol)) for t in texts))
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    kernels = f"{len(texts)} kernels" if len(texts) > 1 else "the kernel"
+    return toolchain.patience(
+        f"compiling {kernels} of {', '.join(names[:3])}{more} (once; they stay in the cache)"
+    )
 
 
 def _casts(request: Request, row: Mapping[str, Any]) -> list[str | None]:

@@ -4,8 +4,8 @@ The symbol is `ow_` and a hash of the text without comments, the helper headers 
 the same meaning
 printed the same way has the same name on every machine.
 
-May import: bound, loops, plan, types, c_expr, cpu, cuda, opwright.{resources, toolchain}.  To add a dialect:
-see cpu.py.
+May import: bound, loops, plan, rule_words, types, c_expr, cpu, cuda, opwright.{resources, toolchain}.  To add a
+dialect: see cpu.py.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from ...toolchain import without_layout
 from ..bound import BoundOp, KernelText
 from ..errors import LowerError
 from ..lower import lower
+from ..rule_words import words
 from .bodies import ByHand, print_with_body
 from .c_expr import MASKED, PARTS, SPECIAL
 from .cpu import DIALECTS, print_cpu
@@ -155,7 +156,12 @@ def table_row(op: BoundOp, symbol: str, dialect: str) -> dict[str, object]:
         "inputs": list(inputs.values()),
         "attrs": [{"name": a.name, "kind": a.kind} for a in op.attrs],
         "outputs": [{"name": t.name, "dtype": t.dtype.value, "aux": t.aux} for t in op.outputs],
-        "rules": [{"text": r.text, "line": r.line} for r in op.rules],
+        "rules": [
+            {"text": r.text, "line": r.line}
+            | ({"file": r.file} if r.file else {})
+            | ({"said": said} if (said := words(r, op)) else {})
+            for r in op.rules
+        ],
         "inplace": dict(op.inplace),
         "from_data": any(d.data for d in op.dims),
         "dialect": dialect,

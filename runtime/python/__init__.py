@@ -26,6 +26,7 @@ __all__ = [
     "OpIndexError",
     "OpTypeError",
     "OpValueError",
+    "OpwrightError",
     "OutOfMemoryError",
     "Program",
     "ProgramError",

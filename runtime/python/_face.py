@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from . import memory, methods, ops
 from .array_api import arange, asarray, empty_like, eye, full_like, linspace, ones_like, zeros_like
 from .aten import call_aten
+from .errors import OpwrightError
 from .exceptions import (
     MissingKernelError,
     OpError,
@@ -32,6 +33,7 @@ __all__ = [
     "OpIndexError",
     "OpTypeError",
     "OpValueError",
+    "OpwrightError",
     "OutOfMemoryError",
     "Program",
     "ProgramError",

@@ -81,7 +81,7 @@ def checked(api_version: str | None) -> Any:
 
 def _here(device: Any) -> None:
     if device is not None and str(device).partition(":")[0] != "cpu":
-        raise OpValueError(f"the device must be cpu, got {device}")
+        raise OpValueError(f"the device must be cpu, got {device}", hint="there is one device here, cpu")
 
 
 def _dtype(dtype: Any) -> str:

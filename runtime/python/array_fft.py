@@ -88,7 +88,7 @@ def irfftn(
 
 def _here(device: Any) -> None:
     if device is not None and str(device).partition(":")[0] != "cpu":
-        raise OpValueError(f"the device must be cpu, got {device}")
+        raise OpValueError(f"the device must be cpu, got {device}", hint="there is one device here, cpu")
 
 
 def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:

@@ -38,8 +38,10 @@ class Planned:
         return out if self.finish is None else self.finish(out)
 
 
-def call_aten(overload: str, *args: Any, **kwargs: Any) -> Any:
+def call_aten(overload: Any, *args: Any, **kwargs: Any) -> Any:
     """Call the op that claims `overload` with the overload's own arguments; a Tensor, or a tuple of them.
+
+    overload: its name, `"aten._softmax.default"`, or PyTorch's own object, `torch.ops.aten._softmax.default`.
 
     Raises MissingKernelError when nothing claims it, and OpTypeError when no row takes these arguments.
     """
@@ -47,8 +49,19 @@ def call_aten(overload: str, *args: Any, **kwargs: Any) -> Any:
     return planned.run() if isinstance(planned, Planned) else planned
 
 
-def plan_aten(overload: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _name_of(overload: Any) -> Any:
+    """The name of PyTorch's own object for an overload, or for a packet of them, whose default is meant."""
+    kind = type(overload)
+    if not kind.__module__.startswith("torch."):
+        return overload
+    return {"OpOverload": str(overload), "OpOverloadPacket": f"{overload}.default"}.get(
+        kind.__name__, overload
+    )
+
+
+def plan_aten(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """What `call_aten` would call: a `Planned`, or for a view the result itself.  Raises as `call_aten`."""
+    overload = _name_of(overload)
     if not isinstance(overload, str):
         raise OpTypeError(
             f"call_aten: an overload's name is wanted, got {type(overload).__name__}",

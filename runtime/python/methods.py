@@ -338,8 +338,12 @@ class Methods:
             target = target.dtype
         if isinstance(target, str) and target.partition(":")[0] == "cpu":
             target = None
+        if isinstance(target, str) and target.partition(":")[0] in _DEVICES:
+            device, target = target, None
         if device is not None and str(device).partition(":")[0] != "cpu":
-            raise OpValueError(f"to: the device must be cpu, got {device}")
+            raise OpValueError(
+                f"to: the device must be cpu, got {device}", hint="there is one device here, cpu"
+            )
         wanted = dtype if target is None else target
         out = self if wanted is None else _converted(self, wanted)
         return out.clone() if copy and out is self else out
@@ -697,6 +701,8 @@ def _to(name: str, dtype: str) -> Callable[..., Any]:
     return _named(name, method, f"{name}() -> in {dtype}; itself, where it is.")
 
 
+#: What PyTorch's programs write where a dtype may stand as well.
+_DEVICES = ("cuda", "mps", "xpu", "hip", "meta", "gpu")
 _SPECIAL = ("__array_namespace__", "__complex__", "__copy__", "__deepcopy__", "__format__", "__reduce__")
 
 

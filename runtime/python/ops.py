@@ -8,6 +8,7 @@ May import: `.registry`, `.exceptions`, `.load`.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable
 from typing import Any
 
 from . import registry
@@ -34,7 +35,11 @@ class Namespace:
 
 
 def _within(name: str) -> list[str]:
-    return [n.partition("::")[2] for n in registry.names() if n.startswith(f"{name}::")]
+    return _of_space(name, registry.names())
+
+
+def _of_space(name: str, names: Iterable[str]) -> list[str]:
+    return [n.partition("::")[2] for n in names if n.startswith(f"{name}::")]
 
 
 def _op(name: str) -> Any:
@@ -51,7 +56,8 @@ def __getattr__(name: str) -> Any:
     try:
         return _op(name)
     except AttributeError:
-        if _within(name):
+        # One whose ops all wait for evidence is there, too: what is asked of it says so.
+        if _within(name) or _of_space(name, registry.waiting()):
             return Namespace(name)
         raise
 

@@ -77,7 +77,10 @@ def register_waiting(name: str, overloads: Iterable[str], hint: str) -> None:
 def _why_none(asked: str, otherwise: str, hint: str) -> MissingKernelError:
     if asked in _waiting:
         name, what_to_do = _waiting[asked]
-        return MissingKernelError(f"the op `{name}` is declared, and was not accepted yet", hint=what_to_do)
+        return MissingKernelError(
+            f"the op `{name}` is declared, and does not serve: its evidence is missing or stale",
+            hint=what_to_do,
+        )
     return MissingKernelError(otherwise, hint=hint)
 
 
@@ -88,8 +91,16 @@ def get(name: str) -> Any:
         ensure()
         op = core.lookup_op(name)
     if op is None:
-        raise _why_none(name, f"there is no op `{name}`", _nearest(name, core.op_names(), "ow.ops"))
+        known = {*core.op_names(), *waiting()}
+        spaces = {n.partition("::")[0] for n in known if "::" in n}
+        raise _why_none(name, f"there is no op `{name}`", _nearest(name, sorted(known | spaces), "ow.ops"))
     return op
+
+
+def waiting() -> list[str]:
+    """Names of the operators that are declared and do not serve, sorted."""
+    ensure()
+    return sorted({name for name, _ in _waiting.values()})
 
 
 def names() -> list[str]:
@@ -130,7 +141,8 @@ def _near_overloads(asked: str, known: Iterable[str]) -> str:
     own = [packet] if packet in packets else difflib.get_close_matches(packet, packets, n=2)
     found = [o for o in known if o.split(".")[1:2] and o.split(".")[1] in own]
     found = difflib.get_close_matches(asked, found, n=3, cutoff=0.0)
-    return f"did you mean {' or '.join(f'`{c}`' for c in found)}?" if found else NO_OVERLOAD
+    near = f"did you mean {' or '.join(f'`{c}`' for c in found)}?" if found else NO_OVERLOAD
+    return near if asked.count(".") == 2 else f"an overload's name is `aten.NAME.overload`: {near}"
 
 
 NO_OVERLOAD = "ow.registry.aten_overloads() lists those of the table"

@@ -8,12 +8,13 @@ May import: `.registry`, `.aten`, `.exceptions`, `.fronting`, `.load`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from . import registry
 from .aten import Planned, plan_aten
-from .exceptions import OpTypeError
+from .exceptions import OpError, OpTypeError
 from .fronting import tensor
 from .load import core
 
@@ -35,7 +36,7 @@ def vjp(op: str, cotangents: Any, /, *args: Any, **kwargs: Any) -> dict[str, Any
     return _vjp(found, _bound(found, args, kwargs), cotangents)
 
 
-def vjp_aten(overload: str, cotangents: Any, /, *args: Any, **kwargs: Any) -> dict[str, Any]:
+def vjp_aten(overload: Any, cotangents: Any, /, *args: Any, **kwargs: Any) -> dict[str, Any]:
     """The same of an ATen overload; gradients have the names of the op that answers it."""
     planned = plan_aten(overload, args, kwargs)
     if not isinstance(planned, Planned) or planned.finish is not None:
@@ -58,7 +59,10 @@ def _bound(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str,
     given |= kwargs
     attrs = {a["name"]: a for a in signature["attrs"]}
     if unknown := sorted(given.keys() - set(names) - attrs.keys()):
-        raise OpTypeError(f"{signature['name']}: no argument is called `{unknown[0]}`")
+        raise OpTypeError(
+            f"{signature['name']}: has no argument '{unknown[0]}'",
+            hint=f"it takes {', '.join((*names, *attrs))}",
+        )
     for i in signature["inputs"]:
         if given.get(i["name"]) is None:
             if not i["optional"]:
@@ -132,7 +136,9 @@ def _vjp(op: Any, given: Mapping[str, Any], cotangents: Any) -> dict[str, Any]:
     if lost := sorted(set(cotangents) - {n for _, n in _cotangents(rule["inputs"])}):
         raise OpTypeError(f"`{signature['name']}` has no gradient by its output `{lost[0]}`")
     gradient = registry.get(rule["signature"]["name"])
-    found = gradient.all(*map(argument, rule["inputs"]), **{n: given[n] for n in rule["attrs"]})
+    taken = list(map(argument, rule["inputs"]))
+    with _said_of_gradient(gradient.signature["name"], signature["name"]):
+        found = gradient.all(*taken, **{n: given[n] for n in rule["attrs"]})
     out: dict[str, Any] = {}
     for name, value in zip(rule["outputs"], found, strict=True):
         x = flat[name]
@@ -144,6 +150,16 @@ def _vjp(op: Any, given: Mapping[str, Any], cotangents: Any) -> dict[str, Any]:
         else:
             out[name] = value
     return out
+
+
+@contextmanager
+def _said_of_gradient(name: str, op: str) -> Iterator[None]:
+    """The gradient's own name is a hash, which tells nobody whose it is."""
+    try:
+        yield
+    except OpError as error:
+        message = error.message.replace(name, f"the gradient of {op}")
+        raise type(error)(message, place=error.place, hint=error.hint) from None
 
 
 def _cotangents(entries: Sequence[Any]) -> list[tuple[str, str]]:

@@ -935,7 +935,7 @@ def _build_runtime(sources: Mapping[str, str], name: str, link: Sequence[str], w
     if sys.platform == "linux":
         flags.append("-ldl")
     job = CompileJob(sources, name, "cpu-portable", tuple(flags), ())
-    with _patience(f"{what} (once for this compiler and Python)"), own_sources():
+    with patience(f"{what} (once for this compiler and Python)"), own_sources():
         return _Build(job, _Cancel(), available_cores()).library()
 
 
@@ -956,7 +956,7 @@ _CORE_SUFFIXES = (*_UNIT_SUFFIXES, ".h", ".hpp", ".inc")
 
 
 @contextlib.contextmanager
-def _patience(what: str, after_s: float = 2.0) -> Iterator[None]:
+def patience(what: str, after_s: float = 2.0) -> Iterator[None]:
     """Say on stderr what is going on, but only when it takes longer than `after_s`."""
     timer = threading.Timer(after_s, lambda: print(f"opwright: {what} …", file=sys.stderr, flush=True))
     timer.daemon = True

@@ -254,6 +254,14 @@ void take_out(PyObject* out, const ow::Signature& sig, Tensor* outputs) {
   }
 }
 
+std::string arguments_of(const ow::Signature& sig) {
+  std::string text;
+  for (const ow::InputSpec& input : sig.inputs) text += input.name + ", ";
+  for (const AttrSpec& attr : sig.attrs)
+    if (attr.name != "out") text += attr.name + ", ";
+  return text + "out";
+}
+
 PyObject* call_op(OpEntry& op, PyObject* const* args, Py_ssize_t n, PyObject* kwnames, bool all) {
   const ow::Signature& sig = op.signature;
   size_t total = sig.inputs.size() + sig.attrs.size();
@@ -274,7 +282,7 @@ PyObject* call_op(OpEntry& op, PyObject* const* args, Py_ssize_t n, PyObject* kw
       out = value;
       continue;
     }
-    if (at < 0) fail(ErrorKind::Type, sig.name, ": has no argument '", name, "'");
+    if (at < 0) fail(ErrorKind::Type, sig.name, ": has no argument '", name, "'; it takes ", arguments_of(sig));
     if (given[static_cast<size_t>(at)] != nullptr)
       fail(ErrorKind::Type, sig.name, ": argument '", name, "' is given twice");
     given[static_cast<size_t>(at)] = value;

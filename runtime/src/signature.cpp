@@ -166,7 +166,12 @@ Row Row::from_json(const Json& json, const std::string& where) {
   if (const Json* rules = json.find("rules")) {
     for (const Json& item : rules->as_array(where)) {
       const Json* line = item.find("line");
-      row.rules.push_back({item.at("text", where).as_string(where), line != nullptr ? line->as_int(where) : 0});
+      auto optional = [&](const char* name) {
+        const Json* found = item.find(name);
+        return found != nullptr ? found->as_string(where) : std::string();
+      };
+      row.rules.push_back({item.at("text", where).as_string(where), line != nullptr ? line->as_int(where) : 0,
+                           optional("file"), optional("said")});
     }
   }
   if (const Json* inplace = json.find("inplace"))
@@ -191,8 +196,15 @@ std::string rule_text(const Row& row, int32_t which) {
   if (which < 0 || static_cast<size_t>(which) >= row.rules.size()) return "";
   const Row::Rule& rule = row.rules[static_cast<size_t>(which)];
   std::string text = "`" + rule.text + "`";
-  if (rule.line > 0) text += cat(" (line ", rule.line, " of the spec)");
+  if (rule.line > 0) text += cat(" (line ", rule.line, " of ", rule.file.empty() ? "the spec" : rule.file, ")");
   return text;
+}
+
+// "integer division by zero in 'b': ", where the rule alone would have to be read.
+std::string rule_said(const Row& row, int32_t which) {
+  if (which < 0 || static_cast<size_t>(which) >= row.rules.size()) return "";
+  const std::string& said = row.rules[static_cast<size_t>(which)].said;
+  return said.empty() ? "" : said + ": ";
 }
 
 }  // namespace
@@ -208,9 +220,11 @@ void raise_status(const std::string& op, const Kernel& kernel, int64_t status, c
   };
   switch (status) {
     case OW_E_REQUIRE:
-      fail(ErrorKind::Value, op, ": ", rule.empty() ? "a requirement" : rule, " does not hold");
+      fail(ErrorKind::Value, op, ": ", rule_said(row, e.which), rule.empty() ? "a requirement" : rule,
+           " does not hold");
     case OW_E_DATA:
-      fail(ErrorKind::Value, op, ": ", rule.empty() ? "a requirement" : rule, " does not hold for the data");
+      fail(ErrorKind::Value, op, ": ", rule_said(row, e.which), rule.empty() ? "a requirement" : rule,
+           " does not hold for the data");
     case OW_E_SHAPE:
       if (e.got == INT64_MIN)
         fail(ErrorKind::Value, op, ": ", e.arg < 0 ? "" : "input " + input() + ": ",

@@ -83,6 +83,8 @@ struct Row {
   struct Rule {
     std::string text;
     int64_t line = 0;
+    std::string file;  // the spec's, within its folder of specs
+    std::string said;  // what it means that the rule does not hold, in words; empty: the rule says it
   };
 
   std::string op, symbol;

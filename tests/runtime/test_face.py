@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -80,12 +81,14 @@ def test_an_operator_whose_op_nobody_supplies_says_so(tmp_path: Path) -> None:
         ("aten.chunkk.default", "aten.chunk.default"),  # no row of the table: a view
         ("softmax", "aten.softmax.int"),
         ("aten.softmax", "aten.softmax.int"),
+        ("aten.sofmax.default", "aten._softmax.default"),
     ],
 )
 def test_an_unknown_overload_names_near_ones(asked: str, near: str) -> None:
     with pytest.raises(ow.MissingKernelError) as caught:
         ow.call_aten(asked, 1)
     assert f"did you mean `{near}`" in (caught.value.hint or "")
+    assert ("`aten.NAME.overload`" in (caught.value.hint or "")) == (asked.count(".") < 2)
     assert caught.value.__notes__ == [f"hint: {caught.value.hint}"]  # a traceback prints it, too
 
 
@@ -95,6 +98,52 @@ def test_a_namespace_of_ops_is_an_attribute(ow_namespace: str) -> None:
     assert space.twice is ow.registry.get(f"{ow_namespace}::twice")
     with pytest.raises(AttributeError, match="nonsense"):
         _ = space.nonsense
+
+
+def test_an_op_of_a_namespace_that_waits_for_evidence_says_so() -> None:
+    ow.registry.names()
+    ow.registry.register_waiting("facewaits::relu9", [], "`opwright accept facewaits::relu9` judges it")
+    for asked in (lambda: ow.ops.facewaits.relu9, lambda: ow.registry.get("facewaits::relu9")):
+        with pytest.raises((AttributeError, ow.MissingKernelError)) as caught:
+            asked()
+        assert "the op `facewaits::relu9` is declared, and does not serve" in str(caught.value)
+    with pytest.raises(AttributeError, match="opwright accept facewaits::relu9"):
+        _ = ow.ops.facewaits.relu9
+    with pytest.raises(AttributeError, match="did you mean `facewaits`"):
+        _ = ow.ops.facewait
+
+
+def test_torch_names_an_overload_by_its_own_object() -> None:
+    torch = pytest.importorskip("torch")
+    x = ow.tensor([[1.0, 2.0]])
+    wanted = ow.call_aten("aten._softmax.default", x, -1, False).numpy()
+    for asked in (torch.ops.aten._softmax.default, torch.ops.aten._softmax):
+        assert (ow.call_aten(asked, x, -1, False).numpy() == wanted).all()
+
+
+@pytest.mark.parametrize(
+    ("call", "text", "hint"),
+    [
+        (
+            lambda: ow.arange(3) // 0,
+            r"integer division by zero in 'b': .* \(line \d+ of pointwise/binary.yaml\)",
+            None,
+        ),
+        (
+            lambda: ow.zeros((0, 3)).max(),
+            "amax: nothing to reduce, an axis has length 0: .* of reduce/",
+            None,
+        ),
+        (lambda: ow.zeros(3).to("cuda:0"), "to: the device must be cpu, got cuda:0", "one device"),
+        (lambda: ow.ops.softmax(ow.ones(3), dim=0), "has no argument 'dim'; it takes x, axis, out", None),
+        (lambda: ow.vjp("softmax", ow.ones(3), ow.ones(3), dim=0), "has no argument 'dim'", "x, axis"),
+        (lambda: ow.vjp("softmax", ow.ones(2), ow.ones(3)), "^the gradient of softmax: input 'dy'", None),
+    ],
+)
+def test_a_call_that_cannot_be_says_what_is_wrong(call: Any, text: str, hint: str | None) -> None:
+    with pytest.raises(ow.OpwrightError, match=text) as caught:
+        call()
+    assert hint is None or hint in (caught.value.hint or "")
 
 
 @pytest.fixture

@@ -605,9 +605,9 @@ def test_build_core_without_python_headers(monkeypatch, tmp_path):
 
 
 def test_a_long_build_says_so(capfd):
-    with toolchain._patience("building", after_s=0.01):
+    with toolchain.patience("building", after_s=0.01):
         time.sleep(0.2)
-    with toolchain._patience("never shown", after_s=5):
+    with toolchain.patience("never shown", after_s=5):
         pass
     err = capfd.readouterr().err
     assert "opwright: building" in err
