@@ -31,7 +31,8 @@ class Namespace:
         return _within(self._name)
 
     def __repr__(self) -> str:
-        return f"<namespace of ops {self._name}: {', '.join(_within(self._name))}>"
+        waiting = [f"{n} (not accepted)" for n in _of_space(self._name, registry.waiting())]
+        return f"<namespace of ops {self._name}: {', '.join([*_within(self._name), *waiting])}>"
 
 
 def _within(name: str) -> list[str]:

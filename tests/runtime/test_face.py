@@ -107,6 +107,7 @@ def test_an_op_of_a_namespace_that_waits_for_evidence_says_so() -> None:
         with pytest.raises((AttributeError, ow.MissingKernelError)) as caught:
             asked()
         assert "the op `facewaits::relu9` is declared, and does not serve" in str(caught.value)
+    assert "relu9 (not accepted)" in repr(ow.ops.facewaits) and dir(ow.ops.facewaits) == []
     with pytest.raises(AttributeError, match="opwright accept facewaits::relu9"):
         _ = ow.ops.facewaits.relu9
     with pytest.raises(AttributeError, match="did you mean `facewaits`"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import subprocess
 import sys
@@ -11,9 +13,11 @@ from typing import Any
 import pytest
 
 from opwright.exceptions import OpTypeError
+from opwright.generator.bound import KernelText
 from opwright.generator.errors import DomainError
 from opwright.generator.spec import load_spec_text
 from opwright.validators import evidence
+from opwright.workflows import bridge as bridge_module
 from opwright.workflows.bridge import (
     Bridge,
     NoGradientError,
@@ -215,3 +219,24 @@ def test_one_that_waits_for_the_judge_says_so(project: Path) -> None:
     assert last.startswith("AttributeError: the op `scale` is declared, and does not serve") and said in last
     prove(project)
     subprocess.run([sys.executable, "-c", asked], cwd=project, check=True)
+
+
+def test_who_waits_for_a_compiler_on_a_terminal_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+
+    def patience(what: str) -> contextlib.AbstractContextManager[None]:
+        said.append(what)
+        return contextlib.nullcontext()
+
+    monkeypatch.setattr("opwright.toolchain.patience", patience)
+    texts = [KernelText(f"ow_{k}", "", {"op": f"op{k}"}, "cpu-portable") for k in range(5)]
+    for stream in (io.StringIO(), Terminal()):  # a log, then a terminal
+        monkeypatch.setattr(sys, "stderr", stream)
+        with bridge_module._said_when_slow(texts), bridge_module._said_when_slow([]):
+            pass
+    assert said == ["compiling 5 kernels of op0, op1, op2 and 2 more (once; they stay in the cache)"]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
