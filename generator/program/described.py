@@ -40,6 +40,7 @@ _WORDS: tuple[tuple[str, int], ...] = (
     (r"images?$|cameras?$|objects?$", 1),
     (r"^(image_|img_)?(height|width|h|w)$|image_size$", 64),
     (r"frames?$", 4),
+    (r"patches$", 16),
     (r"^(hidden_size|hidden_dim|embed_dim|d_model|dim)$", 64),
     (r"^(num_|n_|max_num_|nb_)", 2),
 )

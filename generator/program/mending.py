@@ -6,8 +6,8 @@
 
 A field that a class does not declare is looked for in the configurations beside it, then among what its name means
 (`shrink.meant`); one that holds nothing gets what its name and its type mean; a dictionary that has no entry for a
-kind of layer gets what it says of all layers; a tuple that is added to a list becomes one; two fields that
-must agree get one value.
+kind of layer gets what it says of all layers; a `default_x` that holds nothing is the first of `xs`; a tuple that is
+added to a list becomes one; two fields that must agree get one value.
 
 May import: shrink (transformers' objects are used through what all configurations have).  To read another complaint:
 a branch in `asked`.
@@ -29,7 +29,7 @@ from typing import Any
 
 from .shrink import meant
 
-__all__ = ["Change", "absent", "agreeing", "asked", "changed", "widened"]
+__all__ = ["Change", "absent", "agreeing", "asked", "changed", "refused", "widened"]
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,10 @@ def asked(error: BaseException, config: Any) -> Iterator[Change]:
         if value is not None:
             yield Change(type(missing), error.name or "", value)
         return
-    for frame, spot in _frames(error.__traceback__):
-        reads = list(_reads(frame, spot))
+    for k, (frame, spot) in enumerate(_frames(error.__traceback__)):
+        reads = list(_reads(frame, _expression(frame.f_code.co_filename, spot)))
+        if k == 0 and not reads:  # it refuses by its own words: by what it looked at before
+            reads = [r for test in _guards(frame, spot) for r in _reads(frame, test)]
         for owner, field in reads:
             owner = next((c for c in _all(owner) if hasattr(c, field)), owner)
             value = getattr(owner, field, None)
@@ -244,9 +246,33 @@ def _frames(trace: TracebackType | None) -> Iterator[tuple[FrameType, tuple[int,
     yield from found[: -_DEPTH - 1 : -1]
 
 
-def _reads(frame: FrameType, spot: tuple[int, int, int, int]) -> Iterator[tuple[Any, str]]:
+def refused(error: BaseException) -> bool:
+    """Whether the model's own code raised this by a `raise`."""
+    for frame, spot in _frames(error.__traceback__):
+        return next(_guards(frame, spot), None) is not None
+    return False
+
+
+def _guards(frame: FrameType, spot: tuple[int, int, int, int]) -> Iterator[ast.expr]:
+    """The test of the innermost `if` around the `raise` that stands there, where one does."""
+    try:
+        lines, first = inspect.getsourcelines(frame.f_code)
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except (OSError, TypeError, SyntaxError):
+        return
+    at = spot[0] - first + 1
+    tests = [
+        x.test
+        for x in ast.walk(tree)
+        if isinstance(x, ast.If)
+        and any(isinstance(y, ast.Raise) and y.lineno <= at <= (y.end_lineno or at) for y in x.body)
+    ]
+    yield from tests[-1:]
+
+
+def _reads(frame: FrameType, tree: ast.AST) -> Iterator[tuple[Any, str]]:
     """(configuration, field) for every field that the expression reads, at once or through what `__init__` kept."""
-    for node in ast.walk(_expression(frame.f_code.co_filename, spot)):
+    for node in ast.walk(tree):
         if not isinstance(node, ast.Attribute):
             continue
         owner = _value(node.value, frame)
@@ -338,6 +364,9 @@ def _filled(name: str, owner: Any, config: Any) -> Any:
         {f.name: str(f.type) for f in dataclasses.fields(owner)} if dataclasses.is_dataclass(owner) else {}
     )
     said = kinds.get(name, "")
+    choices = vars(owner).get(f"{name.removeprefix('default_')}s") if name.startswith("default_") else None
+    if isinstance(choices, list | tuple) and choices:
+        return choices[0]  # one of those that it has
     words = re.split(r"\W+", re.sub(r"\[[^\]]*\]", "", said))
     if "int" in words:
         return 4

@@ -608,14 +608,16 @@ def _accepted(
                 raise
             tried.failed(inputs, e)
             reasons.append(f"{name}({', '.join(inputs)}): {_line(e)}")
-            if "None" in str(e) or isinstance(e, AttributeError):
+            if "None" in str(e) or isinstance(e, AttributeError) or mending.refused(e):
                 wishes += [c for c in mending.asked(e, module.config) if c not in wishes]
             wishes += [c for c in mending.widened(e, module.config) if c not in wishes]
             mended += tried.mended(inputs, e)
             more = _missed(module, inputs, e)
             if more and (key := (*sorted(inputs), *more)) not in added:
                 added.add(key)
-                mended += _with(module, inputs, more, seed)
+                mended += _with(module, inputs, more, seed) or _embedded(module, inputs, seed)
+            elif _NOT_IDS.search(str(e)):
+                mended += _embedded(module, inputs, seed)
             with_features = placeholders.placed(module, inputs, str(e))
             mended += [with_features] if with_features is not None else []
             continue
@@ -682,6 +684,21 @@ def _with(module: Any, inputs: Mapping[str, Any], more: Sequence[str], seed: int
             for n, x in made.items()
         }
     return [{**inputs, **made}]
+
+
+#: How a model says that it takes no words, only what stands for them.
+_NOT_IDS = re.compile(r"`?input_ids`? (is expected to|must|should) be `?None\b")
+
+
+def _embedded(module: Any, inputs: Mapping[str, Any], seed: int) -> list[dict[str, Any]]:
+    """The inputs with vectors in the place of words, where the module takes those."""
+    takes = inspect.signature(module.forward).parameters
+    if "input_ids" not in inputs or "inputs_embeds" not in takes:
+        return []
+    rest = {n: x for n, x in inputs.items() if n != "input_ids"}
+    width = _like("inputs_embeds", module.config)[0][-1]
+    shape = (*inputs["input_ids"].shape[:2], width)
+    return [{"inputs_embeds": _draw("inputs_embeds", shape, module.config, _generator(seed + 1)), **rest}]
 
 
 def _more(module: Any, inputs: Mapping[str, Any], seed: int) -> dict[str, Any]:
@@ -1108,9 +1125,10 @@ def _inputs(module: Any, seed: int) -> Iterator[dict[str, Any]]:
         packed = any(n.endswith("grid_thw") for n in required) and not geometry.is_geometry(name)
         if packed or name not in makers:
             shapes = _packed(config) if packed else _like(name, config)
-            if not shapes and name in said:
-                makers[name] = [partial(_draw_said, name, said[name], config, generator)]
-            makers |= {name: [partial(_draw, name, s, config, generator) for s in shapes]} if shapes else {}
+            ways: list[_Maker] = [partial(_draw, name, s, config, generator) for s in shapes]
+            if name in said and said[name].shape not in shapes:
+                ways.append(partial(_draw_said, name, said[name], config, generator))
+            makers |= {name: ways} if ways else {}
     if "states" in names:  # of a decision: masked by its steps
         steps = (BATCH, TARGET_SEQUENCE)
         makers["attention_mask"] = [partial(_draw, "attention_mask", steps, config, generator)]
@@ -1201,7 +1219,7 @@ def _packed(config: Any) -> list[tuple[int, ...]]:
 
 #: (what a name that nobody knows ends in, the shapes of which known one it takes)
 _LIKENESS = (
-    (r"(^|_)images?$|pixel|_masks$", "pixel_values"),
+    (r"(^|_)images?$|pixel(?!\w*_ids$)|_masks$", "pixel_values"),
     (r"(^|_)mel$|features$|(^|_)audio$", "input_features"),
     (r"mask$", "attention_mask"),
     (r"_ids$|_tokens$|_codes$|_inputs$", "input_ids"),
@@ -1363,6 +1381,11 @@ def _draw(name: str, shape: tuple[int, ...], config: Any, generator: Any) -> Any
         return torch.ones(shape, dtype=torch.int64)
     if name == "spatial_shapes":
         return torch.full(shape, 4, dtype=torch.int64)
+    if name.endswith("position_ids") and len(shape) > 2 and shape[-1] == 2:
+        # Where patches stand in a picture.
+        side = math.isqrt(shape[-2] - 1) + 1
+        at = torch.arange(shape[-2])
+        return torch.stack([at % side, at // side], dim=-1).expand(shape).contiguous()
     if name in ("token_type_ids", "freq"):
         return torch.zeros(shape, dtype=torch.int64)
     if re.search(r"^input_(boxes_)?labels$", name):  # whether a point belongs to it

@@ -274,15 +274,21 @@ def _across(config: Any, out: Mapping[str, Any]) -> None:
 
 
 def _given(config: Any, ints: bool = False, without: frozenset[str] = frozenset()) -> dict[str, Any]:
-    """What the owner of a nested configuration chose and its class does not: flags and rates, the patches that its
-    images were cut to, and of the groups `without` that stay as they are everything; sizes shrink, unless (`ints`)
-    they are fewer than the class has, or strides."""
+    """What the owner of a nested configuration chose and its class does not: flags and rates, the patches that
+    its images were cut to, by how much each stage shortens or lengthens, and of the groups `without` that stay
+    as they are everything; sizes shrink, unless (`ints`) they are fewer than the class has, or strides."""
     try:
         plain = type(config)()
     except Exception:  # it has required fields: all of them are given
         return {}
     fields = _fields(config)
-    have = {n: v for n, v in fields.items() if isinstance(v, bool | float) or n == "patch_size"}
+    have = {
+        n: v
+        for n, v in fields.items()
+        if isinstance(v, bool | float)
+        or n == "patch_size"
+        or (isinstance(v, list | tuple) and _STRIDES.search(n))
+    }
     have |= {n: v for n, v in fields.items() if isinstance(v, int) and (_rule(n) or ("",))[0] in without}
     if ints:
         own = {n: _get(plain, n) for n in fields}

@@ -13,6 +13,7 @@ def forward() -> None:
         Where they stand.
     boxes (`torch.Tensor` of shape `(batch_size, num_boxes, 4)`):
     wide (`torch.FloatTensor` of shape `(batch_size, 2 * config.hidden_size + 1)`, *optional*):
+    at (`torch.LongTensor` of shape `(batch_size, max_patches, 2)`):
     held (`torch.BoolTensor` of shape `(batch_size, num_heads)`):
     strange (`torch.FloatTensor` of shape `(batch_size, whatever)`):
     cache (`Cache`, *optional*):
@@ -26,6 +27,7 @@ def test_extents_are_numbers_fields_words_and_what_is_made_of_them() -> None:
         "marks": Said((2,), "int"),
         "boxes": Said((2, 2, 4), "float"),
         "wide": Said((2, 17), "float"),
+        "at": Said((2, 16, 2), "int"),
         "held": Said((2, 6), "bool"),
     }
 

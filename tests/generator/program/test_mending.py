@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from opwright.generator.program import models
-from opwright.generator.program.mending import Change, absent, agreeing, asked, changed, widened
+from opwright.generator.program.mending import Change, absent, agreeing, asked, changed, refused, widened
 
 torch = pytest.importorskip("torch")
 
@@ -225,3 +225,56 @@ def test_features_that_are_permuted_as_a_picture_become_one() -> None:
     inputs = models._accepted(Quantizer(), 0, [], [])
     assert inputs is not None
     assert inputs["input_values"].dim() == 4 and inputs["input_values"].is_contiguous()
+
+
+@dataclasses.dataclass
+class Spoken(Config):
+    languages: tuple[str, ...] = ("en", "fr")
+    default_language: str | None = None
+
+
+class Speaker:
+    def __init__(self, config: Any) -> None:
+        self.config = config
+
+    def say(self, language: str | None = None) -> str:
+        if language is None:
+            if self.config.default_language is None:
+                raise ValueError("which language is it?")
+            language = self.config.default_language
+        return language
+
+
+def test_what_a_refusal_looked_at_is_filled_and_a_default_is_one_of_those_there_are() -> None:
+    config = Spoken()
+    error = complaint(Speaker(config).say)
+    assert refused(error) and not refused(complaint(lambda: 1 // 0))
+    assert list(asked(error, config)) == [Change(Spoken, "default_language", "en")]
+    assert not list(asked(complaint(Speaker(Spoken(languages=())).say), config))
+
+
+class Wordless(torch.nn.Module):  # type: ignore[misc]
+    """Takes vectors in the place of words, and says so."""
+
+    main_input_name = "input_ids"
+
+    def __init__(self, says: str) -> None:
+        super().__init__()
+        self.says = says
+        self.config = Config()
+        self.config.hidden_size = 8  # type: ignore[attr-defined]
+
+    def forward(
+        self, input_ids: Any = None, attention_mask: Any = None, inputs_embeds: Any = None, step: Any = None
+    ) -> Any:
+        if input_ids is not None and self.says:
+            raise ValueError(self.says)
+        step = inputs_embeds.shape[1] if input_ids is None else step - 1
+        return inputs_embeds[:, step - 1]
+
+
+@pytest.mark.parametrize("says", ["`input_ids` is expected to be `None`", ""])
+def test_a_model_that_takes_no_words_is_given_what_stands_for_them(says: str) -> None:
+    inputs = models._accepted(Wordless(says), 0, [], [])
+    assert inputs is not None and inputs.keys() == {"inputs_embeds", "attention_mask"}
+    assert inputs["inputs_embeds"].shape == (2, 16, 8)

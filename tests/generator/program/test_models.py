@@ -479,3 +479,30 @@ def test_lengths_add_up_to_what_they_are_lengths_of() -> None:
     )
     (found,) = tried.mended(inputs, said)
     assert found["features"].shape == (8, 64)
+
+
+class Pooled(torch.nn.Module):  # type: ignore[misc]
+    """Takes patches that are flat, and where each stands."""
+
+    main_input_name = "pixel_values"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.config = SimpleNamespace(patch_size=16, num_channels=3)
+        self.project = torch.nn.Linear(3 * 16 * 16, 8)
+
+    def forward(self, pixel_values: Any, pixel_position_ids: Any) -> Any:
+        """
+        pixel_position_ids (`torch.LongTensor` of shape `(batch_size, max_patches, 2)`):
+            Where they stand.
+        """
+        x, y = pixel_position_ids.unbind(-1)
+        return self.project(pixel_values) * (x + 4 * y)[..., None]
+
+
+def test_where_patches_stand_is_a_picture() -> None:
+    inputs = models._accepted(Pooled(), 0, [], [])
+    assert inputs is not None and inputs["pixel_values"].shape == (2, 16, 3 * 16 * 16)
+    at = inputs["pixel_position_ids"]
+    assert at.dtype is torch.int64 and at.shape == (2, 16, 2)
+    assert (at[1, :, 0] + 4 * at[1, :, 1]).tolist() == list(range(16))

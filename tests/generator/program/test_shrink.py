@@ -474,3 +474,18 @@ def test_patches_along_a_side_that_no_field_measures() -> None:
         num_patches: int = 32
 
     assert shrink(Codes) == {"base_channels": 32, "num_patches": 4}
+
+
+@dataclass
+class Sound(Config):
+    downsampling_ratios: Any = (2, 4, 8, 8)
+    codebook_size: int = 1024
+
+
+@dataclass
+class OfSounds(Config):
+    sound_config: Any = field(default_factory=lambda: Sound(downsampling_ratios=[8, 5, 4, 2]))
+
+
+def test_by_how_much_a_nested_configuration_shortens_is_its_owners_choice() -> None:
+    assert shrink(OfSounds)["sound_config"].downsampling_ratios == [8, 5, 4, 2]
