@@ -448,7 +448,7 @@ def _largest(call: Recorded, result: Any) -> float:
             return most
         norm = float(np.linalg.norm(a, 2, axis=(-2, -1)).max())
         return most * max(1.0, norm * (most if name == "linalg_pinv" else 1.0))
-    return most if "fft_" in name or "embedding_bag" in name else 1.0
+    return most if "fft_" in name or name in ("stft", "istft") or "embedding_bag" in name else 1.0
 
 
 def _magnified(call: Recorded) -> Any:
