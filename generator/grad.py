@@ -10,7 +10,7 @@ How it goes
   So `d_a[*b] += …`, with `d_a` in the shape of `a`, sums over the axes that `a` was broadcast along.
   Cotangents are held in the accumulator of their dtype and rounded once, in the last statement.
 
-Subgradients: LANGUAGE.md, rule 14.  Formulas: PyTorch's where a choice exists.
+Subgradients and formulas: PyTorch's where a choice exists.
 
 Rooms: grad_rules.py has the derivative of each function, grad_push.py takes a cotangent through one statement's value,
 this module goes through the statements; what a gradient costs is grad_cost.py's.

@@ -1,6 +1,6 @@
 """Local derivatives: of each function by each argument, of a power, a product, an extremum; terms and their sums.
 
-Formulas: PyTorch's where a choice exists.  Subgradients: LANGUAGE.md, rule 14.
+Formulas and subgradients: PyTorch's where a choice exists.
 
 May import: expr, bound, types, simplify, errors.  To add a function: a row in `PARTIALS`.
 """

@@ -184,6 +184,7 @@ class Result:
     parts: Mapping[str, float] = field(default_factory=dict)
     failed: str = ""
     cause: OpwrightError | None = None
+    kernels: toolchain.Tally = field(default_factory=toolchain.Tally)
 
     @property
     def level(self) -> str | None:
@@ -269,6 +270,7 @@ class Result:
             graph=dict(self.graph),
             slowest=list(self.slowest),
             failed=self.failed,
+            kernels={"built": self.kernels.built, "found": self.kernels.found},
         )
 
 
@@ -352,6 +354,7 @@ class _Run:
             self.training,
             self.fast,
         )
+        before = toolchain.tally()
         try:
             for name, step in zip(STAGES, steps, strict=True):
                 if name in FURTHER and not self.reaches(name):
@@ -363,6 +366,7 @@ class _Run:
         except JudgedError as error:
             self.result.cause = error
         finally:
+            self.result.kernels = toolchain.tally().since(before)
             self.explain_unmeasured()
 
     def explain_unmeasured(self) -> None:

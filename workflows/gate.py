@@ -603,6 +603,19 @@ def _rows(checks: Sequence[Check]) -> list[tuple[str, str, str, str]]:
     return out
 
 
+def shown_rows(checks: Sequence[Check]) -> list[tuple[str, str, str, str]]:
+    """What people see: a row for each that is not green, and of each kind a row that counts the green ones."""
+    green: dict[str, list[str]] = {}
+    for c in checks:
+        if c.state == OK:
+            green.setdefault(c.kind, []).append(c.name)
+    rows = _rows([c for c in checks if c.state != OK])
+    return rows + [
+        (kind, names[0] if len(names) == 1 else f"{len(names)} checks", OK, "")
+        for kind, names in green.items()
+    ]
+
+
 def _name_in(address: str) -> str:
     return address.partition(".yaml:")[2] or address
 
@@ -721,18 +734,17 @@ def gate(
             }
         )
     else:
+        if work.checks:
+            console.print_table(("check", "name", "state", "reason"), shown_rows(work.checks))
+            console.say()
         for line in work.diff[:DIFF_LINES]:
             console.say(line)
         if len(work.diff) > DIFF_LINES:
             console.say(f"… and {len(work.diff) - DIFF_LINES} more lines of the diff")
-        if work.checks:
-            console.print_table(
-                ("check", "name", "state", "reason"),
-                _rows([c for c in work.checks if c.state != OK])
-                or [("all", f"{len(work.checks)} checks", OK, "")],
-            )
+        counts = {state: sum(c.state == state for c in work.checks) for state in (OK, RED, SKIPPED)}
         console.note(
-            f"{len(work.checks)} checks, {len(red)} red, "
-            f"{sum(c.state == SKIPPED for c in work.checks)} skipped; {len(work.files)} files changed"
+            f"{console.counted(len(work.checks), 'check')}: "
+            f"{', '.join(f'{n} {state}' for state, n in counts.items())}; "
+            f"{console.counted(len(work.files), 'file')} changed"
         )
     return EXIT_FAILED if red else EXIT_OK

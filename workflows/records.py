@@ -65,6 +65,7 @@ class Attempt:
     slowest     operators by the seconds that their calls took in the comparison: {op, calls, seconds}
     published   upload time of the release that brought the model's code; None: nobody knows
     failed      the stage that it ended in and why, empty when it ran through
+    kernels     libraries that it asked for: `built` in the attempt, `found` in the cache; older attempts do not say
     """
 
     architecture: str
@@ -92,6 +93,7 @@ class Attempt:
     graph: Mapping[str, Any] = field(default_factory=dict)
     slowest: Sequence[Mapping[str, Any]] = ()
     failed: str = ""
+    kernels: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def level(self) -> str | None:

@@ -22,7 +22,7 @@ from .backtest import covered
 from .command import command, json_option
 from .enable import STAGES, hashes_now
 from .records import LEVELS, Standing
-from .report_page import LEVEL_WORDS, first_line, missing_operators, page, summary
+from .report_page import LEVEL_WORDS, cache_words, first_line, missing_operators, page, summary
 from .workbench import Workbench
 
 __all__ = ["report", "rows_of"]
@@ -63,6 +63,7 @@ def _row(s: Standing) -> dict[str, Any]:
         "sensitivity": dict(a.sensitivity),
         "calls": dict(a.graph.get("calls", {})),
         "slowest": [dict(x) for x in a.slowest],
+        "kernels": dict(a.kernels),
         "weights": a.weights,
         "scale": a.scale,
         "clocks": {
@@ -101,12 +102,13 @@ def _cells(row: dict[str, Any], stages: Sequence[str]) -> list[str]:
         *(_MARK[row["levels"][n]] for n in LEVELS),
         *seconds,
         f"{sum(row['seconds'].values()):.1f}",
+        cache_words(row),
         str(len(row["supplied"]) or ""),
     ]
 
 
 def _head(stages: Sequence[str]) -> list[str]:
-    return ["architecture", "target", "dtype", "state", *LEVELS, *stages, "total", "made for it"]
+    return ["architecture", "target", "dtype", "state", *LEVELS, *stages, "total", "cache", "made for it"]
 
 
 def _markdown(rows: Sequence[dict[str, Any]]) -> str:
@@ -129,13 +131,21 @@ def _markdown(rows: Sequence[dict[str, Any]]) -> str:
     "report",
     example=[
         "opwright report",
-        "opwright report --markdown > support.md",
+        "opwright report --markdown support.md",
         "opwright report --html support.html",
         "opwright report --json",
     ],
 )
 @click.argument("architectures", nargs=-1, metavar="[ARCHITECTURE]...")
-@click.option("--markdown", is_flag=True, help="Print a page.")
+@click.option(
+    "--markdown",
+    default=None,
+    is_flag=False,
+    flag_value="-",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    metavar="[FILE]",
+    help="Write a page in Markdown; without FILE, print it.",
+)
 @click.option(
     "--html",
     default=None,
@@ -144,16 +154,21 @@ def _markdown(rows: Sequence[dict[str, Any]]) -> str:
     help="Write a page that works alone.",
 )
 @json_option
-def report(architectures: tuple[str, ...], markdown: bool, html: str | None, as_json: bool) -> int:
+def report(architectures: tuple[str, ...], markdown: str | None, html: str | None, as_json: bool) -> int:
     """Show architectures, the levels of support that they hold, and the seconds that each stage took.
 
     From the records that `opwright enable` writes.  What rests on something that changed since is stale and holds
     nothing.
     """
-    bench = Workbench.here()
-    rows = rows_of(bench)
+    with console.progress("reading records and evidence", quiet=as_json, after_s=2.0):
+        bench = Workbench.here()
+        rows = rows_of(bench)
+    known = [r["architecture"] for r in rows]
+    if (
+        markdown is not None and markdown in known
+    ):  # `report --markdown bert`: the flag alone, before an architecture
+        architectures, markdown = (*architectures, markdown), "-"
     if architectures:
-        known = [r["architecture"] for r in rows]
         for name in architectures:
             if name not in known:
                 raise ReportError(
@@ -178,13 +193,18 @@ def report(architectures: tuple[str, ...], markdown: bool, html: str | None, as_
         )
         if not as_json:
             console.say(html)
+    to_file = markdown is not None and markdown != "-"
+    if markdown is not None and to_file:
+        write_text(Path(markdown), _markdown(rows), durable=False)
+        if not as_json:
+            console.say(markdown)
     if as_json:
         grown = [s.to_json() for s in covered(records.load_all(bench.config.support_dirs))]
         console.print_json({"summary": summary(rows), "architectures": rows, "coverage": grown})
-    elif html is not None:
-        pass
-    elif markdown:
+    elif markdown == "-":
         console.say(_markdown(rows).rstrip("\n"))
+    elif html is not None or to_file:
+        pass
     elif not rows:
         console.say("no architecture was enabled yet: `opwright enable llama`")
     else:
@@ -194,13 +214,14 @@ def report(architectures: tuple[str, ...], markdown: bool, html: str | None, as_
         console.print_table(
             _head(stages),
             [_cells(r, stages) for r in rows],
-            right=tuple(range(first, first + len(stages) + 2)),
+            right=tuple(range(first, first + len(stages) + 1)),
         )
         console.say()
         for name, words in LEVEL_WORDS.items():
             console.note(f"{name} {words}")
         console.note(
-            "seconds by stage of the newest attempt; made for it: operators generated in that attempt"
+            "seconds by stage of the newest attempt; cache: warm, where no kernel had to be compiled; "
+            "made for it: operators generated in that attempt"
         )
         for r in rows:
             if r["reason"]:

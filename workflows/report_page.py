@@ -3,7 +3,7 @@
 The page holds its style and its script; it loads nothing.  Without the script every row and every architecture is
 there all the same: the script filters, sorts and folds.  Terms are explained where they first stand (`TERMS`).
 
-May import: jinja2 (inside functions), the standard library; not `report`, which calls this.
+May import: jinja2 (inside functions), records (a word), the standard library; not `report`, which calls this.
 To show another fact of an attempt: a key of `report._row`, then its place in `report.html.j2`.
 """
 
@@ -16,6 +16,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
+
+from .records import UNMEASURED
 
 __all__ = ["TERMS", "first_line", "page", "summary"]
 
@@ -43,6 +45,7 @@ TERMS = {
     "supplied": "operators that had no proven kernel before this architecture asked for them, and where they came from",
     "fused groups": "operators that run as one kernel",
     "coverage": "of an architecture's operators, those that architectures before it had already asked for",
+    "cold": "kernels had to be compiled in that time; warm: all of them were in the cache",
     "error": "the largest difference from PyTorch in f64, beside the most that is allowed and PyTorch's own in f32",
 }
 STAGE_WORDS = {
@@ -70,6 +73,25 @@ def duration(seconds: float | None) -> str:
         return f"{minutes:.0f} min"
     hours = minutes / 60
     return f"{hours:.0f} h" if hours < 48 else f"{hours / 24:.0f} days"
+
+
+def held_words(r: Row, level: str) -> str:
+    """Of a level: held, not held, not measured, does not apply; of what is stale nothing is held."""
+    held = r["levels"].get(level)
+    if held is not None:
+        return "held" if held else "not held"
+    if r["state"] == "stale":
+        return "stale"
+    return "not measured" if r["reasons"].get(level, UNMEASURED).startswith(UNMEASURED) else "does not apply"
+
+
+def cache_words(r: Row) -> str:
+    """Whether the times of an attempt hold what compilers took."""
+    kernels = r.get("kernels") or {}
+    built, found = kernels.get("built", 0), kernels.get("found", 0)
+    if not built + found:
+        return "unknown"
+    return f"cold ({built} of {built + found} built)" if built else "warm"
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
@@ -110,7 +132,9 @@ def first_line(rows: Sequence[Row]) -> str:
     if s["median_published_to_supported_s"] is not None:
         tail = f"median from published to supported {duration(s['median_published_to_supported_s'])}"
     elif s["median_active_s"] is not None:
-        tail = f"median active time {duration(s['median_active_s'])}; nothing is both published and supported yet"
+        tail = (
+            f"median active time {duration(s['median_active_s'])}; none is supported whose release is dated"
+        )
     else:
         tail = "no time was measured yet"
     return f"{', '.join(parts)}; {tail}."
@@ -220,6 +244,7 @@ def page(
         lstrip_blocks=True,
     )
     environment.filters["duration"] = duration
+    environment.globals.update(held_words=held_words, cache_words=cache_words)
     text: str = environment.get_template("report.html.j2").render(
         first_line=first_line(rows),
         rows=rows,

@@ -654,6 +654,8 @@ class _Build:
         cache = open_cache()
         path = cache / kind / digest[:2] / (digest + suffix)
         if _touch(path):
+            if kind == "lib":
+                _count(built=False)
             return path
         try:
             with _locked(cache / "lock" / f"{kind}-{digest}", self.cancel):
@@ -669,6 +671,8 @@ class _Build:
                     os.replace(out, path)
         except OSError as error:
             raise _cache_failure(error, cache) from error
+        if kind == "lib":
+            _count(built=True)
         _keep_limit()
         return path
 
@@ -838,6 +842,31 @@ def compile_many(
     paths = _in_parallel(tasks, workers or available_cores(), cancel, done)
     raise_all(errors)
     return paths
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Libraries that this process asked for: how many were built, and how many the cache had."""
+
+    built: int = 0
+    found: int = 0
+
+    def since(self, before: Tally) -> Tally:
+        return Tally(self.built - before.built, self.found - before.found)
+
+
+_tally = {True: 0, False: 0}  # whether it was built: how many
+_tally_lock = threading.Lock()
+
+
+def tally() -> Tally:
+    """Of all libraries so far; the difference of two is what lies between them."""
+    return Tally(_tally[True], _tally[False])
+
+
+def _count(*, built: bool) -> None:
+    with _tally_lock:
+        _tally[built] += 1
 
 
 def _library(job: CompileJob, cancel: _Cancel) -> Path:

@@ -28,11 +28,13 @@ from opwright.toolchain import (
     DialectError,
     MissingFeatureError,
     NoCompilerError,
+    Tally,
     cache_info,
     cache_prune,
     compile_library,
     compile_many,
     own_sources,
+    tally,
     without_layout,
 )
 
@@ -466,6 +468,14 @@ def test_processes_that_want_the_same_library_build_it_once(fresh_cache, tmp_pat
     assert len(paths) == 1
     assert log.read_text().split() == ["x"]
     assert [f for f in files(fresh_cache) if f.startswith(("lock", "tmp"))] == []
+
+
+def test_what_was_built_and_what_the_cache_had_is_counted():
+    before = tally()
+    jobs = [CompileJob({"a.cpp": f"int counted{k};"}, f"counted{k}") for k in range(2)]
+    compile_many(jobs[:1])
+    compile_many(jobs)
+    assert tally().since(before) == Tally(built=2, found=1)
 
 
 def test_compile_many_keeps_the_order_and_reports_progress():

@@ -469,7 +469,7 @@ def provoke_UnknownDtype(here: Here) -> None:
 
 
 def provoke_ReportError(here: Here) -> None:
-    report.report.callback(("nosuch",), False, None, False)
+    report.report.callback(("nosuch",), None, None, False)
 
 
 def provoke_TraceError(here: Here) -> None:

@@ -13,7 +13,7 @@ import git
 import pytest
 
 from opwright.workflows import cli, enable, records
-from opwright.workflows.gate import Check, junit, same_names
+from opwright.workflows.gate import Check, junit, same_names, shown_rows
 from opwright.workflows.workbench import Workbench
 
 from .conftest import SCALE
@@ -99,6 +99,8 @@ def test_a_new_operator_needs_evidence(ow: Any, repo: git.Repo) -> None:
     )
     ran = ow("gate", "--base", "HEAD", "--sample", "0")
     assert ran.code == 1 and "opwright accept shift" in ran.out
+    green, red = (sum(f" {word} " in f"{line} " for line in ran.out.splitlines()) for word in ("ok", "red"))
+    assert f"{green + red} checks: {green} ok, {red} red, 0 skipped" in ran.err, ran.out + ran.err
 
 
 def test_a_wrong_request_is_said(
@@ -110,6 +112,18 @@ def test_a_wrong_request_is_said(
     monkeypatch.chdir(tmp_path)
     ran = ow("gate", "--base", "HEAD")
     assert ran.code == 2 and "no git repository" in ran.err
+
+
+def test_the_rows_add_up_to_the_checks() -> None:
+    found = [
+        Check("evidence", f"op{k}", "red" if k == 3 else "ok", "gone" if k == 3 else "") for k in range(5)
+    ]
+    rows = shown_rows([*found, Check("judged", "op0", "ok", "sample")])
+    assert rows == [
+        ("evidence", "op3", "red", "gone"),
+        ("evidence", "4 checks", "ok", ""),
+        ("judged", "op0", "ok", ""),
+    ]
 
 
 def test_junit_escapes_what_it_says() -> None:

@@ -128,7 +128,8 @@ def test_what_a_command_prints(
     data = json.loads(ran.out)
     assert next(iter(data)) == "schema" and data["schema"] == 1
     fits(data, SHAPES[name], name)
-    (rows,) = [v for v in data.values() if isinstance(v, list)] or [[0]] if name != "report" else [[0]]
+    lists = [v for k, v in data.items() if isinstance(v, list) and k != "warnings"]
+    (rows,) = lists or [[0]] if name != "report" else [[0]]
     assert rows or name == "migrate", "an empty list shows no shape"
 
 

@@ -162,6 +162,29 @@ def test_every_fact_stands_in_it_without_the_script() -> None:
     assert set(report_page.LEVEL_WORDS) == set(LEVELS) and set(report_page.STAGE_WORDS) >= set(STAGES)
 
 
+def test_a_level_is_called_the_same_in_the_table_and_below() -> None:
+    bert = row("bert", level="L3", reasons={"L4": "it does not apply: the model writes no text"})
+    stale = row("vit", "stale")
+    assert [report_page.held_words(bert, n) for n in ("L3", "L4", "L5")] == [
+        "held",
+        "does not apply",
+        "not measured",
+    ]
+    assert report_page.held_words(bert | {"levels": {"L4": False}}, "L4") == "not held"
+    assert report_page.held_words(stale, "L0") == "stale"
+    text = html([bert])
+    assert text.count("does not apply</") == 2  # the table's hidden word, and the list's term
+    assert "<dt>L4 does not apply</dt>" in text and "L0 to L2</option>" in text
+
+
+def test_times_say_whether_kernels_were_compiled_in_them() -> None:
+    words = [{}, {"built": 0, "found": 40}, {"built": 12, "found": 28}, {"built": 0, "found": 0}]
+    said = [report_page.cache_words(row("x", kernels=k)) for k in words]
+    assert said == ["unknown", "warm", "cold (12 of 40 built)", "unknown"]
+    assert report_page.cache_words(row("x")) == "unknown"
+    assert "kernel cache: cold (12 of 40 built)" in html([row("x", kernels=words[2])])
+
+
 def test_what_records_say_is_text_not_markup() -> None:
     bad = row("x", reason='<img src=x onerror="alert(1)">')
     text = html([bad])
@@ -182,6 +205,11 @@ def test_the_command_writes_it_whole(ow: Any, tmp_path: Path) -> None:
     again = ow("report", "--json").json
     assert again["summary"].keys() == report_page.summary([]).keys()
     assert ow("report", "--markdown").out.splitlines()[0] == report_page.first_line(again["architectures"])
+    page = tmp_path / "support.md"
+    ran = ow("report", "--markdown", page)
+    assert (ran.code, ran.out) == (0, f"{page}\n") and "| cache |" in page.read_text(encoding="utf-8")
+    name = again["architectures"][0]["architecture"]
+    assert f"| {name} |" in ow("report", "--markdown", name).out
 
 
 def run_browser(page: Path, *options: str, width: int = 1280) -> str:
