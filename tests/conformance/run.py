@@ -256,15 +256,33 @@ def totals(rows: Mapping[str, Any]) -> dict[str, int]:
     }
 
 
-def page(by_kind: Mapping[str, Mapping[str, Any]], torch: str, left: Mapping[str, int] | None = None) -> str:
-    """`by_kind`: rows by dtype, `error` and `onnx`; `left`: how many entries of each were not run."""
+def commit() -> str:
+    """Of which tree the numbers are; nothing where that is no commit's."""
+    try:
+        ran = subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return ran.stdout.strip()
+
+
+def page(
+    by_kind: Mapping[str, Mapping[str, Any]],
+    torch: str,
+    left: Mapping[str, int] | None = None,
+    tree: str = "",
+) -> str:
+    """`by_kind`: rows by dtype, `error` and `onnx`; `left`: how many entries of each were not run; `tree`: of which
+    commit the numbers are."""
+    at = f" at {tree}" if tree else ""
     numbers = {k: v for k, v in by_kind.items() if k not in (ERRORS, ONNX)}
     rows = merged(iter(numbers.values()))
     total = totals(rows)
     lines = [
         "# Conformance",
         "",
-        f"PyTorch's own samples (OpInfo, torch {torch}) through `ow.call_aten`; made by `make conformance`.",
+        f"PyTorch's own samples (OpInfo, torch {torch}) through `ow.call_aten`; made by `make conformance`{at}.",
         "A sample is run under a dispatch mode, and every ATen overload that it calls and some spec or front claims is",
         f"called here with the same arguments: dtypes {', '.join(numbers)}, at most {SAMPLES} samples",
         f"an entry and {CALLS} calls of an overload in each.  Passed: our result lies in the oracle's ball, PyTorch's",
@@ -368,7 +386,7 @@ def main() -> int:
         for kind, found in have.items()
     }
     left = {kind: sum(t[1] == kind for t in tasks) - len(found) for kind, found in have.items()}
-    PAGE.write_text(page(by_kind, torch.__version__.partition("+")[0], left), encoding="utf-8")
+    PAGE.write_text(page(by_kind, torch.__version__.partition("+")[0], left, commit()), encoding="utf-8")
     print(PAGE.relative_to(ROOT))
     for kind, rows in by_kind.items():
         print(

@@ -159,7 +159,10 @@ def test_the_page_counts_and_sorts() -> None:
         },
         "aten.a.default": {"tried": 1, "passed": 1, "oracle": 0, "refused": {}, "failed": []},
     }  # fmt: skip
-    text = page({"f32": merged(iter([part, part])), "error": merged(iter([part]))}, "2", {"error": 5})
+    text = page(
+        {"f32": merged(iter([part, part])), "error": merged(iter([part]))}, "2", {"error": 5}, "abc123"
+    )
+    assert "made by `make conformance` at abc123." in text
     assert "| f32 | 8 | 4 | 2 | 2 | 2 | 0 |" in text and "| error | 4 | 2 | 1 | 1 | 1 | 5 |" in text
     assert "2 overloads, 8 calls: 4 passed (2 by the oracle), 2 refused, 2 failed." in text
     assert text.index("| aten.a.default | 2 | 2 | 0 | 0 | 0 |  |") < text.index(
