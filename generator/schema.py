@@ -133,10 +133,12 @@ def _shapes() -> dict[str, Schema]:
         "anyOf": [_one_of(DIM_KINDS), _object(_table(DIM_FIELDS, {"kind": _one_of(DIM_KINDS), "rank": expr}))]
     }
     extents: Schema = {"anyOf": [expr, _list(expr)]}
-    case = {
-        "type": "object",
-        "properties": {"types": {"anyOf": [_list(_one_of(_dtypes())), _one_of(_dtypes())]}},
-    }
+    one = "|".join(_dtypes())
+    types: Schema = {
+        "type": "string",
+        "pattern": rf"^({one})(\+({one}))*$",
+    }  # `bf16+f32`: one for each variable
+    case = {"type": "object", "properties": {"types": {"anyOf": [_list(types), types]}}}
     grad = _table(
         GRAD_FIELDS,
         {

@@ -72,8 +72,16 @@ OPERATORS = (
 )
 
 
-@pytest.mark.parametrize("name", OPERATORS)
-@pytest.mark.parametrize("dtype", ["bool", "u8", "i32", "i64", "f16", "f32", "f64", "c64"])
+def by_day(name: str, dtype: str) -> object:
+    """A quarter of the pairs by day, each operator and each dtype among them: each compiles a dozen kernels."""
+    day = (OPERATORS.index(name) + PROMOTED.index(dtype)) % 4 == 0
+    return pytest.param(name, dtype, marks=() if day else pytest.mark.nightly)
+
+
+PROMOTED = ("bool", "u8", "i32", "i64", "f16", "f32", "f64", "c64")
+
+
+@pytest.mark.parametrize(("name", "dtype"), [by_day(n, d) for d in PROMOTED for n in OPERATORS])
 def test_operators_promote_as_torchs(name: str, dtype: str) -> None:
     """Beside tensors of other dtypes, tensors of rank 0 and numbers, which are weak; either way round."""
     f = getattr(operator, name)
@@ -144,8 +152,9 @@ def test_shifts_divmod_and_reflected_numbers() -> None:
 
 
 @pytest.mark.parametrize("name", [n for n in methods.UNARY if hasattr(torch.Tensor, n)])
-def test_unary(name: str) -> None:
-    for dtype in ("f32", "f64", "i64"):
+@pytest.mark.parametrize("dtypes", [("f32",), pytest.param(("f64", "i64"), marks=pytest.mark.nightly)])
+def test_unary(name: str, dtypes: tuple[str, ...]) -> None:
+    for dtype in dtypes:
         x, t = pair(dtype)
         want = tried(getattr(torch.Tensor, name), t)
         if not isinstance(want, type):
@@ -206,7 +215,9 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
 
 @pytest.mark.filterwarnings("ignore:Casting complex values")
 @pytest.mark.parametrize(("name", "args", "kwargs"), CALLS)
-@pytest.mark.parametrize("dtype", ["f32", "i64", "c64"])
+@pytest.mark.parametrize(
+    "dtype", ["f32", *(pytest.param(d, marks=pytest.mark.nightly) for d in ("i64", "c64"))]
+)
 def test_methods(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: str) -> None:
     x, t = pair(dtype)
     want = tried(lambda: getattr(t, name)(*args, **kwargs))
