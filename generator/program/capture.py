@@ -29,7 +29,7 @@ from .explain import explain, place_of, plainly
 from .ir import Assert, cond_names
 from .rewrite import ControlFlowError, rewrite
 
-__all__ = ["capture", "dynamic_axes"]
+__all__ = ["capture", "dynamic_axes", "missing"]
 
 
 def dynamic_axes(tensor: Any) -> tuple[int, ...]:
@@ -105,9 +105,9 @@ def capture(
             if assuming and (tied := _tied(done)):
                 raise CaptureError(tied)
             done = _derived(done, keep, converted) if further else done
-            if best is None or len(_missing(done)) < len(_missing(best)):
+            if best is None or len(missing(done)) < len(missing(best)):
                 best = done
-            refused = sorted(n for n in _missing(done) if answers(n) or compat.own_decomposes(n))
+            refused = sorted(n for n in missing(done) if answers(n) or compat.own_decomposes(n))
             if not further or not refused:  # else fewer varying extents may be what it asks for
                 return _as_it_varies(best, args, kwargs, attempts[0][1]) if exported is None else best
             failures.setdefault(f"{', '.join(refused)} not supplied so", []).append(dynamic)
@@ -185,7 +185,8 @@ def _tied(found: Capture) -> str:
     )
 
 
-def _missing(found: Capture) -> set[str]:
+def missing(found: Capture) -> set[str]:
+    """Overloads that nothing supplies."""
     return {c.aten for c in found.program.calls if c.missing}
 
 
@@ -193,18 +194,18 @@ def _derived(found: Capture, keep: Sequence[str], converted: Callable[[Any], Cap
     """The capture in which PyTorch's own decompositions and references stand for what nothing supplies, where that
     leaves less missing: all of them at once, for each trial traces the whole graph again, and one overload after the
     other where that leaves something else."""
-    before = left = _missing(found)
+    before = left = missing(found)
     names = compat.decomposable(sorted(before))
     best = _deeper(found, keep, names, left, converted)
-    if names and _missing(best) & set(names):
+    if names and missing(best) & set(names):
         more: list[str] = []
         best = found
         for name in names:
             deeper = _deeper(best, keep, [*more, name], left, converted)
             if deeper is not best:
-                best, left = deeper, _missing(deeper)
+                best, left = deeper, missing(deeper)
                 more.append(name)
-    return replace(best, derived=tuple(sorted(before - _missing(best))))
+    return replace(best, derived=tuple(sorted(before - missing(best))))
 
 
 def _deeper(
@@ -222,7 +223,7 @@ def _deeper(
             deeper = converted(compat.decompose(found.exported, keep, trial))
         except Exception:
             return found
-        now = _missing(deeper)
+        now = missing(deeper)
         if now < left:
             return deeper
         trial += [n for n in compat.decomposable(sorted(now - left)) if n not in trial]

@@ -34,7 +34,7 @@ from ..types import DType
 from . import models, records
 from . import torch_compat as compat
 from .aten import AtenTable, table_loads
-from .capture import capture
+from .capture import capture, missing
 from .capture_run import CANNOT_WRITE
 from .captured import Capture, CaptureError
 from .decoding_record import generates, record_decoding
@@ -43,7 +43,7 @@ from .explain import explain
 from .folder import write_folder, write_tensors
 from .half import record_half
 from .inventory import inventory
-from .ir import Assert, Program, cond_names
+from .ir import Program, asserted_of_contents
 from .training_record import record_training
 
 RECORDS = 2
@@ -182,21 +182,23 @@ def _as_far_as_it_goes(
     whole: tuple[models.Model, Capture] | None = None
     try:
         whole = _whole_or_text(model, captured_of)
-        if not model.masks or not _lacks(whole[1]):
+        if not model.masks or not missing(whole[1]):
             return whole
     except OpwrightError as e:
         error = e
-    why = error.message if error is not None else "" if whole is None else ", ".join(_lacks(whole[1]))
+    why = (
+        error.message if error is not None else "" if whole is None else ", ".join(sorted(missing(whole[1])))
+    )
     depends = error is not None and "data-dependent" in why
     if depends and hasattr(model.module, "config"):  # whoever wrote the module can say it otherwise
         with suppress(OpwrightError), within(ASSUMING):
             found, captured = _whole_or_text(replace(model, assuming=True), captured_of)
-            if not _lacks(captured):
+            if not missing(captured):
                 return found, replace(captured, notes=(*captured.notes, *_assumed(captured)))
     for bare in models.without_masks(model):
         with suppress(OpwrightError):
             found, captured = _whole_or_text(bare, captured_of)
-            if not _lacks(captured):
+            if not missing(captured):
                 return found, _unpadded(captured, [n for n in model.kwargs if n not in bare.kwargs], why)
     held = models.holding_masks(model) if depends else None
     if held is not None:
@@ -238,10 +240,6 @@ def within(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGPROF, before)
 
 
-def _lacks(captured: Capture) -> list[str]:
-    return sorted({c.aten for c in captured.program.calls if c.missing})
-
-
 def _unpadded(captured: Capture, masks: Sequence[str], why: str) -> Capture:
     """The capture, which says that it takes no masks."""
     are = "is no input" if len(masks) == 1 else "are no inputs"
@@ -251,9 +249,7 @@ def _unpadded(captured: Capture, masks: Sequence[str], why: str) -> Capture:
 
 def _assumed(captured: Capture) -> list[str]:
     """What the program asserts of what tensors hold."""
-    p = captured.program
-    asserts = [n for n in p.nodes if isinstance(n, Assert) and cond_names(n.cond) - p.symbols.keys()]
-    return [f"refuses other inputs: {n.message}" for n in asserts]
+    return [f"refuses other inputs: {n.message}" for n in asserted_of_contents(captured.program)]
 
 
 def _whole_or_text(
@@ -264,7 +260,7 @@ def _whole_or_text(
     whole: Capture | None = None
     try:
         whole = captured_of(model)
-        why = ", ".join(sorted({c.aten for c in whole.program.calls if c.missing}))
+        why = ", ".join(sorted(missing(whole)))
         if not why:
             return model, whole
     except MachineError:
@@ -280,7 +276,7 @@ def _whole_or_text(
         return model, whole
     left_out = [n for n in model.kwargs if n not in plain.kwargs]
     note = f"captured without {', '.join(left_out)}: {why}"
-    if any(c.missing for c in captured.program.calls) and whole is not None:
+    if missing(captured) and whole is not None:
         return model, whole
     return plain, replace(captured, notes=(*captured.notes, note))
 

@@ -294,6 +294,12 @@ def cond_text(cond: Cond) -> str:
     return f"not {parts[0]}" if op == "not" else f" {op} ".join(parts)
 
 
+def asserted_of_contents(p: Program) -> list[Assert]:
+    """What the program asserts of what tensors hold, beyond extents."""
+    extents = p.symbols.keys()
+    return [n for n in p.nodes if isinstance(n, Assert) and cond_names(n.cond) - extents]
+
+
 def names_of(node: Node) -> frozenset[str]:
     """Symbols and registers that a node's expressions read."""
     match node:

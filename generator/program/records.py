@@ -35,6 +35,7 @@ from .ir import (
     ScalarArg,
     View,
     arg_values,
+    asserted_of_contents,
     cond_holds,
     cond_names,
     outputs_of,
@@ -681,8 +682,7 @@ def fresh(
     last: Exception | None = None
     odd: tuple[dict[str, Any], dict[str, int], dict[str, Any]] | None = None
     nan = ""
-    extents = frozenset(captured.program.symbols)
-    asserts = any(isinstance(n, Assert) and cond_names(n.cond) - extents for n in captured.program.nodes)
+    asserts = bool(asserted_of_contents(captured.program))
     for sizes in [*_other_sizes(captured.program, plain, k), plain]:
         for padded in (True, False):
             generator = torch.Generator().manual_seed(seed)
@@ -738,8 +738,7 @@ def _refused(captured: Capture, inputs: Tensors) -> str:
             return ""
     except Exception:  # what follows from what does not hold
         pass
-    extents = frozenset(captured.program.symbols)
-    asserts = [n for n in captured.program.nodes if isinstance(n, Assert) and cond_names(n.cond) - extents]
+    asserts = asserted_of_contents(captured.program)
     return asserts[0].message if asserts else "the program refuses them"
 
 

@@ -463,11 +463,8 @@ def _new_full(self: Any, size: Any, fill_value: Any, dtype: Any = None) -> Tenso
 
 
 def _masked_fill(self: Any, mask: Any, value: Any) -> Tensor:
-    x, z = tensor(self), complex(_value(value))
-    if x.dtype not in _KINDS and z.imag:
-        raise Refused(f"a complex number does not fit into {x.dtype}")
-    x, m = joined(x, mask)
-    return _where(m, _filled([], z, x.dtype), x)
+    x, m = joined(self, mask)
+    return _where(m, _filled([], _value(value), x.dtype), x)
 
 
 def _constant_pad(self: Any, pad: Any, value: Any = 0) -> Tensor:

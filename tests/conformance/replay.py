@@ -387,7 +387,7 @@ def _truth(function: Callable[..., Any], *fixed: Any) -> Callable[..., float]:
         try:
             value = function(*fixed, *(mpmath.mpf(float(x)) for x in xs))
             return float(value) if not value.imag else math.nan
-        except (ValueError, ZeroDivisionError, TypeError):
+        except (ValueError, ZeroDivisionError):
             return math.nan
 
     return at

@@ -103,13 +103,20 @@ def test_a_weight_that_is_a_number_is_not_rounded_to_a_half_type() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("name", ["mul.Tensor", "div.Tensor", "mul.Scalar", "mul_.Tensor"])
-@pytest.mark.parametrize("number", [0.7123, 257, torch.tensor(0.7123), torch.tensor(0.7123).double()])
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        *((n, s) for n in ("mul.Tensor", "div.Tensor", "mul_.Tensor", "mul.Scalar") for s in (0.7123, 257)),
+        *(
+            (n, torch.tensor(0.7123).to(d))
+            for n in ("mul.Tensor", "div.Tensor", "mul_.Tensor")
+            for d in (torch.float32, torch.float64)
+        ),
+    ],
+)
 def test_a_number_beside_halves_is_of_the_width_that_is_computed_in(
     dtype: torch.dtype, name: str, number: Any
 ) -> None:
-    if name == "mul.Scalar" and isinstance(number, torch.Tensor):
-        return
     x = torch.linspace(-3, 3, 97).to(dtype)
     want = overload(f"aten.{name}")(x.clone(), number)
     assert torch.from_dlpack(ow.call_aten(f"aten.{name}", x.clone(), number)).equal(want)

@@ -319,7 +319,7 @@ def test_a_choice_by_what_a_mask_holds_falls_as_the_example_has_it(monkeypatch: 
     def captured_of(m: Model) -> Capture:
         return capture(m.module, (), m.kwargs, {}, name="m", source="m", fixed=m.fixed, assuming=m.assuming)
 
-    monkeypatch.setattr(capture_worker, "_lacks", lambda captured: [])  # there is no table
+    monkeypatch.setattr(capture_worker, "missing", lambda captured: set())  # there is no table
     got, captured = capture_worker._as_far_as_it_goes(model, captured_of)
     assert [b.name for b in captured.program.inputs] == ["x", "attention_mask"] and got.assuming
     (note,) = captured.notes
